@@ -1,0 +1,41 @@
+# The two commands of a newcomer are `make run` and `make test`; `make` alone lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+FAST := not distributed and not postgres and not prometheus and not browser and not scenario and not slow
+PYTEST_ARGS ?=
+
+.PHONY: help setup run test check fmt lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: ## virtual environment and pinned packages, nothing else
+	@scripts/setup
+
+run: setup ## control plane, agent, dashboard and the example run, with live progress (stays up)
+	@exec $(BIN)/trainmaster up --demo
+
+check: setup ## format, lint, types, import contracts, fast tests: the gate before each commit
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "$(FAST)" $(PYTEST_ARGS)
+
+# One thread a process: the tests start many, and threads fighting for few cores make them slow and their timing random.
+test: setup ## the whole test suite, with the system packages it needs
+	@scripts/system-packages tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
+
+fmt: setup ## format, and repair what ruff can repair
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lock: ## resolve pyproject.toml anew into requirements.lock
+	scripts/lock
+
+clean: ## remove what set-up and tests left (not the state directory .trainmaster)
+	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist test-results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
