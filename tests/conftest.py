@@ -1,0 +1,23 @@
+"""Plumbing of the whole suite: service fixtures, and markers given by folder and by fixture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.services.postgres", "tests.services.prometheus"]
+
+TESTS = Path(__file__).parent
+MARK_OF_FOLDER = {"distributed": "distributed", "scenarios": "scenario", "browser": "browser"}
+MARK_OF_FIXTURE = {"postgres_cluster": "postgres", "prometheus": "prometheus"}
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark each test by where it lives and what it asks for, so that no author can forget to."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder in MARK_OF_FOLDER:
+            item.add_marker(MARK_OF_FOLDER[folder])
+        for fixture, mark in MARK_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
