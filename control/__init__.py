@@ -1,0 +1,1 @@
+"""The control plane: facts in, decisions out, one writer."""

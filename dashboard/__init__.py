@@ -1,0 +1,1 @@
+"""The browser side: reads the API, never the database."""

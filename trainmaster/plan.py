@@ -1,0 +1,315 @@
+"""The resolved strategy of an attempt, and how it follows from what a spec asks.
+
+A plan is data: pipelines (replicas), their stages as layer counts, their shares as micro-batches. Ranks are numbered replica by
+replica, stage by stage, so who does what follows from the plan alone (`trainmaster.layout`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+from trainmaster.errors import Problem, SpecError
+from trainmaster.schedules import SCHEDULES
+
+MIB = 1 << 20
+
+Zero = Literal[0, 1, 2, 3]
+Offload = Literal["none", "optimizer", "parameters"]
+Recompute = Literal["none", "selective", "full"]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Strict(BaseModel):
+    """Frozen, closed, and without coercion: `true` is not 1, and "10" is not 10."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class PipelineAsk(Strict):
+    """One pipeline as a spec may spell it out: layer counts per stage and its number of micro-batches."""
+
+    layers: Annotated[list[Positive], Field(min_length=1)]
+    micro_batches: Positive
+    nodes: list[str] = []
+
+
+class ParallelAsk(Strict):
+    """The `parallel` section of a spec."""
+
+    replicas: Positive = 1
+    stages: Positive = 1
+    tensor: Positive = 1
+    micro_batch: Positive | None = None
+    schedule: str = "1f1b"
+    virtual: Positive = 1
+    zero: Zero = 0
+    offload: Offload = "none"
+    recompute: Recompute = "none"
+    sync_every: Positive = 1
+    bucket_mb: Annotated[float, Field(gt=0, le=4096)] = 25
+    layers: list[list[int]] | None = None
+    shares: list[Positive] | None = None
+    pipelines: Annotated[list[PipelineAsk], Field(min_length=1)] | None = None
+
+
+class Resolved(BaseModel):
+    """Frozen; read back from our own rows and messages, so tolerant of a newer writer's keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Prediction(Resolved):
+    """What the planner expects of a plan."""
+
+    step_time_s: float | None = None
+    bubble_ratio: float | None = None
+    memory_bytes: list[int] = []
+
+
+class Pipeline(Resolved):
+    """One replica: `layers[s]` layers on stage s, at home on `nodes[s]` once placed; `micro_batches` is its share of a step."""
+
+    layers: tuple[Positive, ...]
+    micro_batches: Positive
+    nodes: tuple[str, ...] = ()
+
+
+class Plan(Resolved):
+    """A resolved plan. `nodes` of its pipelines are empty until it is placed."""
+
+    micro_batch: Positive
+    schedule: str
+    virtual: Positive = 1
+    zero: Zero = 0
+    offload: Offload = "none"
+    recompute: Recompute = "none"
+    bucket_bytes: Positive = 25 * MIB
+    sync_every: Positive = 1
+    tensor: Positive = 1
+    pipelines: tuple[Pipeline, ...]
+    predicted: Prediction = Prediction()
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return sum(len(pipeline.layers) for pipeline in self.pipelines) * self.tensor
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of one step over all replicas."""
+        return sum(pipeline.micro_batches for pipeline in self.pipelines)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        return sum(self.pipelines[0].layers)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def replicas(self) -> int:
+        """Number of pipelines."""
+        return len(self.pipelines)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def stages(self) -> int:
+        """Stages of the deepest pipeline."""
+        return max(len(pipeline.layers) for pipeline in self.pipelines)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def shares(self) -> list[int]:
+        """Micro-batches per replica."""
+        return [pipeline.micro_batches for pipeline in self.pipelines]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def layers(self) -> list[list[int]]:
+        """Half-open layer ranges of the first pipeline's stages."""
+        return layer_ranges(self.pipelines[0].layers)
+
+
+def layer_ranges(counts: tuple[int, ...] | list[int]) -> list[list[int]]:
+    """Return the half-open layer ranges of stages that hold `counts` layers."""
+    ranges, first = [], 0
+    for count in counts:
+        ranges.append([first, first + count])
+        first += count
+    return ranges
+
+
+def even_split(total: int, parts: int) -> tuple[int, ...]:
+    """Split `total` into `parts` counts that differ by at most one, larger ones last.
+
+    The last stage also holds the loss, the first the input; with equal layers either choice is as good, so it is fixed here.
+    """
+    quotient, remainder = divmod(total, parts)
+    return tuple(quotient + (part >= parts - remainder) for part in range(parts))
+
+
+def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
+    """Return the plan that `ask` describes for a model of `num_layers` and steps of `global_batch` samples.
+
+    Raises:
+        SpecError: what does not fit, with the numbers and a proposal; all problems at once.
+    """
+    problems = [*_unproven(ask), *_unfit(ask, num_layers, global_batch)]
+    if problems:
+        raise SpecError(problems)
+    micro_batch = ask.micro_batch or _default_micro_batch(ask, global_batch)
+    pipelines = tuple(
+        Pipeline(layers=layers, micro_batches=share, nodes=nodes)
+        for layers, share, nodes in _pipelines(ask, num_layers, global_batch // micro_batch)
+    )
+    plan = Plan(
+        micro_batch=micro_batch,
+        schedule=ask.schedule,
+        virtual=ask.virtual,
+        zero=ask.zero,
+        offload=ask.offload,
+        recompute=ask.recompute,
+        bucket_bytes=round(ask.bucket_mb * MIB),
+        sync_every=ask.sync_every,
+        tensor=ask.tensor,
+        pipelines=pipelines,
+    )
+    problems = plan_problems(plan, num_layers=num_layers, global_batch=global_batch)
+    if problems:
+        raise SpecError(problems)
+    return plan
+
+
+def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Problem]:
+    """Return why `plan` cannot run this model with this batch; empty when it can."""
+    problems = []
+    if plan.micro_batches * plan.micro_batch != global_batch:
+        problems.append(
+            Problem(
+                "parallel.shares" if len(plan.pipelines) > 1 else "parallel.micro_batch",
+                f"the replicas' {plan.micro_batches} micro-batches of {plan.micro_batch} samples make "
+                f"{plan.micro_batches * plan.micro_batch}, but train.global_batch is {global_batch}",
+            )
+        )
+    schedule = SCHEDULES[plan.schedule]
+    for replica, pipeline in enumerate(plan.pipelines):
+        where = f"parallel.pipelines[{replica}]"
+        stages = len(pipeline.layers)
+        if sum(pipeline.layers) != num_layers:
+            problems.append(
+                Problem(f"{where}.layers", f"stages hold {sum(pipeline.layers)} layers, but the model has {num_layers}")
+            )
+        if schedule.needs_micro_batch_per_stage and pipeline.micro_batches < stages:
+            problems.append(
+                Problem(
+                    where,
+                    f"{plan.schedule} needs at least as many micro-batches as stages, but replica {replica} has "
+                    f"{pipeline.micro_batches} for {stages} stages: use a smaller micro_batch, fewer stages, or gpipe",
+                )
+            )
+    if len({pipeline.layers for pipeline in plan.pipelines}) > 1:
+        problems.append(
+            Problem("parallel.pipelines", "replicas with different cuts (ragged pipelines) are not proven in this version")
+        )
+    return problems
+
+
+def _unproven(ask: ParallelAsk) -> list[Problem]:
+    """Refuse by name each cell that no test compares with a single process."""
+    problems = []
+    if ask.schedule not in SCHEDULES:
+        known = ", ".join(sorted(SCHEDULES))
+        problems.append(Problem("parallel.schedule", f"{ask.schedule!r} is not known; this version runs {known}"))
+    asked: dict[str, tuple[object, object]] = {
+        "tensor": (ask.tensor, 1),
+        "virtual": (ask.virtual, 1),
+        "zero": (ask.zero, 0),
+        "offload": (ask.offload, "none"),
+        "recompute": (ask.recompute, "none"),
+        "sync_every": (ask.sync_every, 1),
+    }
+    for field, (value, proven) in asked.items():
+        if value != proven:
+            problems.append(
+                Problem(f"parallel.{field}", f"{value!r} is not proven in this version; leave it at {proven!r}")
+            )
+    return problems
+
+
+def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem]:
+    problems = []
+    if ask.pipelines is None and ask.stages > num_layers:
+        problems.append(
+            Problem("parallel.stages", f"{ask.stages} stages for {num_layers} layers: at most {num_layers} stages are possible")
+        )
+    if ask.micro_batch is not None and global_batch % ask.micro_batch:
+        fitting = _nearest_divisor(global_batch, ask.micro_batch)
+        problems.append(
+            Problem(
+                "parallel.micro_batch",
+                f"train.global_batch {global_batch} is not divisible by micro_batch {ask.micro_batch}; {fitting} would fit",
+            )
+        )
+    elif ask.pipelines is None and ask.shares is None:
+        micro_batches = global_batch // (ask.micro_batch or 1)
+        if micro_batches % ask.replicas:
+            problems.append(
+                Problem(
+                    "parallel.replicas",
+                    f"{micro_batches} micro-batches cannot be shared evenly by {ask.replicas} replicas: use "
+                    f"{_nearest_divisor(micro_batches, ask.replicas)} replicas, another micro_batch, or explicit shares",
+                )
+            )
+    if ask.shares is not None and len(ask.shares) != ask.replicas:
+        problems.append(Problem("parallel.shares", f"{len(ask.shares)} shares for {ask.replicas} replicas"))
+    if ask.pipelines is not None and ask.micro_batch is None:
+        problems.append(Problem("parallel.micro_batch", "is needed beside explicit pipelines"))
+    if ask.layers is not None:
+        problems.extend(_range_problems(ask, num_layers))
+    return problems
+
+
+def _range_problems(ask: ParallelAsk, num_layers: int) -> list[Problem]:
+    assert ask.layers is not None
+    if ask.pipelines is not None:
+        return [Problem("parallel.layers", "give either layers or pipelines, not both")]
+    if len(ask.layers) != ask.stages:
+        return [Problem("parallel.layers", f"{len(ask.layers)} layer ranges for {ask.stages} stages")]
+    expected = 0
+    for stage, bounds in enumerate(ask.layers):
+        if len(bounds) != 2 or bounds[0] != expected or bounds[1] <= bounds[0]:
+            return [
+                Problem(f"parallel.layers[{stage}]", f"{bounds} should be [{expected}, END] with END above {expected}: half-open, in order, without gaps")
+            ]
+        expected = bounds[1]
+    if expected != num_layers:
+        return [Problem("parallel.layers", f"ranges end at {expected}, but the model has {num_layers} layers")]
+    return []
+
+
+def _pipelines(
+    ask: ParallelAsk, num_layers: int, micro_batches: int
+) -> list[tuple[tuple[int, ...], int, tuple[str, ...]]]:
+    if ask.pipelines is not None:
+        return [(tuple(each.layers), each.micro_batches, tuple(each.nodes)) for each in ask.pipelines]
+    if ask.layers is not None:
+        layers = tuple(last - first for first, last in ask.layers)
+    else:
+        layers = even_split(num_layers, ask.stages)
+    shares = ask.shares or [micro_batches // ask.replicas] * ask.replicas
+    return [(layers, share, ()) for share in shares]
+
+
+def _default_micro_batch(ask: ParallelAsk, global_batch: int) -> int:
+    """Choose the largest micro-batch that leaves each replica four micro-batches per stage, or as near as divisors allow."""
+    if ask.shares is not None:
+        return max(1, global_batch // sum(ask.shares))
+    per_replica = global_batch // ask.replicas
+    wanted = max(1, per_replica // (4 * ask.stages))
+    return max(size for size in range(1, wanted + 1) if per_replica % size == 0)
+
+
+def _nearest_divisor(total: int, wanted: int) -> int:
+    divisors = (size for size in range(1, total + 1) if total % size == 0)
+    return min(divisors, key=lambda size: (abs(size - wanted), size))

@@ -1,0 +1,78 @@
+"""Doors for third parties: what a workload offers, and how it is found by its import path."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from trainmaster.errors import Problem, SpecError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+class Dataset(Protocol):
+    """Samples by index. `dataset[i]` is (input, target) without a batch axis; the same index always gives the same sample."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """What a user brings. Built on each rank from the spec's `params` and `data`.
+
+    A rank builds only the layers of its stage. Initial weights must depend on (seed, layer index) alone, which the runtime sees to by
+    seeding torch before each builder is called.
+    """
+
+    def layers(self) -> Sequence[Callable[[], nn.Module]]:
+        """Return one builder per layer. Each module maps activations to activations; the first takes the input batch."""
+        ...
+
+    def loss(self, output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """Return (sum, weight) over a micro-batch: the mean loss is the sum over all sums divided by the sum of all weights."""
+        ...
+
+    def dataset(self) -> Dataset:
+        """Return the samples."""
+        ...
+
+
+@runtime_checkable
+class WithOptimizer(Protocol):
+    """A workload that brings its own optimizer instead of the spec's."""
+
+    def optimizer(self, params: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+        """Return an optimizer over named parameters."""
+        ...
+
+
+WorkloadFactory = Callable[..., Workload]
+"""The object at the import path: called with `params` (a mapping) and `data` (the data source) as keywords."""
+
+
+def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
+    """Import `module:attribute` and build the workload.
+
+    Raises:
+        SpecError: it cannot be imported, cannot be built with these params, or lacks part of the protocol.
+    """
+    module_name, _, attribute = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise SpecError([Problem("workload", f"{path!r} cannot be imported: {error}")]) from error
+    try:
+        built = factory(params=params, data=data)
+    except SpecError:
+        raise
+    except (TypeError, ValueError, OSError) as error:
+        raise SpecError([Problem("params", f"{path} cannot be built with these params: {error}")]) from error
+    if not isinstance(built, Workload):
+        lacking = [name for name in ("layers", "loss", "dataset") if not callable(getattr(built, name, None))]
+        raise SpecError([Problem("workload", f"{path} lacks {', '.join(lacking)} (see trainmaster.plugins.Workload)")])
+    return built

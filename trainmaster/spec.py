@@ -1,0 +1,162 @@
+"""RunSpec: what a user writes. Frozen, closed, and all its problems reported at once.
+
+How a document becomes a spec, with lines for its problems, is in `trainmaster.document`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from trainmaster.ids import name_problem
+from trainmaster.plan import ParallelAsk, Positive, Strict
+
+MAX_STEPS = 2**53  # a step must survive float64 in samples and JSON
+Fraction = Annotated[float, Field(gt=0)]
+Range = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
+
+
+class DataSpec(Strict):
+    """Where samples come from: `text:stdlib`, `text:PATH`, `tokens:PATH`, or `workload` for the workload's own."""
+
+    source: str = "workload"
+
+    @field_validator("source")
+    @classmethod
+    def _known_source(cls, source: str) -> str:
+        kind, _, where = source.partition(":")
+        if source == "workload" or (kind in {"text", "tokens"} and where and "\0" not in source):
+            return source
+        raise ValueError(f"{source!r} is none of text:stdlib, text:PATH, tokens:PATH, workload")
+
+
+class OptimizerSpec(Strict):
+    """The optimizer and its learning rate. `lr` is for `base_batch` samples per step and is scaled to what a step consumes."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: Annotated[float, Field(gt=0)] = 3e-4
+    betas: Annotated[list[float], Field(min_length=2, max_length=2)] = [0.9, 0.95]
+    eps: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    base_batch: Positive | None = None
+    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    decay: Literal["cosine", "linear", "constant"] = "constant"
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
+    grad_clip: Annotated[float, Field(gt=0)] | None = None
+
+    @field_validator("betas")
+    @classmethod
+    def _betas_below_one(cls, betas: list[float]) -> list[float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError("each must be at least 0 and below 1")
+        return betas
+
+
+class LrWindow(Strict):
+    """The learning rate is multiplied by `factor` from `first_step` to `last_step`, both included."""
+
+    first_step: Positive
+    last_step: Positive
+    factor: Annotated[float, Field(gt=0, le=10)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.last_step < self.first_step:
+            raise ValueError(f"last_step {self.last_step} lies before first_step {self.first_step}")
+        return self
+
+
+class TrainSpec(Strict):
+    """How long, on what batch, with which numbers."""
+
+    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
+    global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    precision: Literal["fp32"] = "fp32"
+    optimizer: OptimizerSpec = OptimizerSpec()
+    skip: list[Range] = []
+    lr_factor_windows: list[LrWindow] = []
+
+    @field_validator("skip")
+    @classmethod
+    def _ranges_in_order(cls, skip: list[list[int]]) -> list[list[int]]:
+        for first, last in skip:
+            if last < first:
+                raise ValueError(f"[{first}, {last}] ends before it begins")
+        return skip
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.optimizer.warmup_steps > self.steps:
+            raise ValueError(f"optimizer.warmup_steps {self.optimizer.warmup_steps} is more than steps {self.steps}")
+        return self
+
+
+class PlacementSpec(Strict):
+    """On how many nodes, and on which."""
+
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    min_nodes: Positive = 1
+    labels: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _min_within(self) -> Self:
+        if self.min_nodes > self.nodes:
+            raise ValueError(f"min_nodes {self.min_nodes} is more than nodes {self.nodes}")
+        return self
+
+
+class CheckpointSpec(Strict):
+    """How often, where to, and what is kept. The last one of a run is always taken."""
+
+    every_steps: Annotated[int, Field(ge=1, le=10**9)] | Literal["auto"] = "auto"
+    store: str = "default"
+    keep_last: Positive = 3
+    keep_every: Annotated[int, Field(ge=0)] = 0
+    keep_best: Annotated[int, Field(ge=0)] = 1
+    trust_after_steps: Positive = 20
+
+    @field_validator("store")
+    @classmethod
+    def _known_store(cls, store: str) -> str:
+        if store == "default" or (store.startswith("file:///") and "\0" not in store):
+            return store
+        if store.startswith("s3://"):
+            raise ValueError("s3:// stores are not in this version; use default or file:///absolute/folder")
+        raise ValueError(f"{store!r} is neither default nor file:///absolute/folder")
+
+
+class RecoverySpec(Strict):
+    """Budgets of what may be done without a person, per 24 h; a restart followed by a new commit is refunded."""
+
+    max_restarts: Annotated[int, Field(ge=0)] = 5
+    max_rollbacks: Annotated[int, Field(ge=0)] = 3
+    no_progress_limit: Positive = 3
+    unreachable_after_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class RunSpec(Strict):
+    """A run, as its user writes it."""
+
+    name: str
+    workload: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=300)]
+    params: dict[str, Any] = {}
+    data: DataSpec = DataSpec()
+    train: TrainSpec
+    parallel: Literal["auto"] | ParallelAsk = "auto"
+    placement: PlacementSpec = PlacementSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    rules: str | list[str] = "default"
+    recovery: RecoverySpec = RecoverySpec()
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+
+    @field_validator("name")
+    @classmethod
+    def _fit_to_show(cls, name: str) -> str:
+        problem = name_problem(name)
+        if problem:
+            raise ValueError(problem)
+        return name

@@ -1,0 +1,195 @@
+"""The one exchange between a node and the control plane: `sync`.
+
+The agent says: I am alive, this runs here, this is what I saw. The control plane answers: I have stored up to n of each stream, this is
+what should be running, come back in t. Non-finite numbers travel as the strings "NaN", "Infinity" and "-Infinity".
+
+Facts are sent at least once and stored once: each batch names the byte range of its spool stream, is stored with the new cursor in one
+transaction, and only if it begins where the stored cursor stands; the answer names the cursor, and the agent continues from there, be it
+forwards or backwards.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from trainmaster.orders import Drill, Order
+from trainmaster.plan import Plan
+from trainmaster.spec import RunSpec
+
+PROTOCOL_VERSION = 1
+Step = Annotated[int, Field(ge=1, le=2**53)]
+
+
+class Message(BaseModel):
+    """Frozen; unknown keys are ignored so that a newer peer is understood."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+
+class Event(Message):
+    """Something that has happened, told by a rank or an agent. `kind` is past tense; `data` is documented in docs/events.md."""
+
+    kind: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,60}$")]
+    at: AwareDatetime
+    data: dict[str, Any] = {}
+
+
+class Columns(Message):
+    """Samples of one stream as columns of equal length; null stands for "not measured".
+
+    `at` is when the rank ended the step, in seconds since the epoch.
+    """
+
+    steps: list[Step]
+    at: list[float]
+    values: dict[str, list[float | None]]
+
+    @model_validator(mode="after")
+    def _equal_lengths(self) -> Columns:
+        lengths = {len(self.steps), len(self.at), *(len(column) for column in self.values.values())}
+        if len(lengths) > 1:
+            raise ValueError(f"columns have different lengths: {sorted(lengths)}")
+        return self
+
+
+class Batch(Message):
+    """The facts that lie between two byte offsets of a spool stream ("agent", or "RUN/GENERATION/RANK")."""
+
+    stream: Annotated[str, Field(max_length=200)]
+    from_offset: Annotated[int, Field(ge=0)]
+    to_offset: Annotated[int, Field(ge=0)]
+    events: list[Event] = []
+    samples: Columns | None = None
+
+
+class Running(Message):
+    """A generation that runs on this node: a level, told anew at each sync.
+
+    Attributes:
+        store: host:port of the TCPStore, when this node hosts it.
+        ranks: rank -> pid of those alive.
+    """
+
+    run: str
+    generation: int
+    store: str | None = None
+    ranks: dict[int, int] = {}
+
+
+class Device(Message):
+    """A device of a node."""
+
+    kind: str
+    name: str
+    memory_bytes: int
+
+
+class Sync(Message):
+    """What a node says.
+
+    Attributes:
+        boot: random per agent process; a new one tells that the agent, and with it every rank, started anew.
+        sent_at: the node's clock, only to show skew; nothing is decided by it.
+        address: host under which other nodes reach this one.
+        metrics_port: where Prometheus finds the agent's /metrics; null when it has none.
+    """
+
+    protocol: int = PROTOCOL_VERSION
+    boot: Annotated[str, Field(max_length=64)]
+    version: Annotated[str, Field(max_length=40)]
+    sent_at: AwareDatetime
+    address: Annotated[str, Field(max_length=255)]
+    metrics_port: int | None = None
+    slots: Annotated[int, Field(ge=0, le=1024)]
+    devices: list[Device] = []
+    labels: dict[str, str] = {}
+    profile: dict[str, Any] = {}
+    running: list[Running] = []
+    batches: list[Batch] = []
+
+
+class RankAssignment(Message):
+    """One rank of an assignment and the slot of the node that it takes."""
+
+    rank: int
+    slot: int
+
+
+class Resume(Message):
+    """The checkpoint from which a generation begins."""
+
+    checkpoint: str
+    step: int
+    location: str
+    manifest_sha256: str
+
+
+class Assignment(Message):
+    """What one generation of one run should look like on one node.
+
+    Attributes:
+        hosts_store: this node is to host the generation's TCPStore and report its address in `Running.store`.
+        store: its address once known; ranks start when it is.
+        spec: the run's spec as resolved; `plan` says which rank does what.
+        skip: inclusive batch ranges that nobody consumes, inherited from the parents and this attempt's own.
+        lr_windows: [first_step, last_step, factor] by which the learning rate is multiplied.
+        checkpoint_every: steps between checkpoints, resolved.
+        checkpoint_root: URL of the run's checkpoint folder.
+        orders: all orders of this generation that no rank has yet acknowledged as applied or refused.
+    """
+
+    run: str
+    generation: int
+    world_size: int
+    hosts_store: bool
+    store: str | None
+    ranks: list[RankAssignment]
+    spec: RunSpec
+    plan: Plan
+    resume: Resume | None
+    skip: list[tuple[int, int]] = []
+    lr_windows: list[tuple[int, int, float]] = []
+    checkpoint_every: int
+    checkpoint_root: str
+    orders: list[Order] = []
+    drills: list[Drill] = []
+
+
+class Chore(Message):
+    """A piece of work for an agent that is not training. Its result comes back as the event `chore_done`.
+
+    kinds: "describe" {workload, params, data}; "verify" {location}; "retire" {location}.
+    """
+
+    id: int
+    kind: Literal["describe", "verify", "retire"]
+    args: dict[str, Any] = {}
+
+
+class SyncReply(Message):
+    """What the control plane answers.
+
+    Attributes:
+        cursors: for each stream named in the request: the offset up to which facts are stored.
+        assignments: all that should run on this node; what is not in it must not run.
+        next_sync_s: when to come back at the latest; an agent with news comes at once.
+    """
+
+    cursors: dict[str, int] = {}
+    assignments: list[Assignment] = []
+    chores: list[Chore] = []
+    next_sync_s: float = 1.0
+
+
+class WorkloadInfo(Message):
+    """What `describe` found out about a workload: one entry per layer, sizes in parameters and bytes."""
+
+    num_layers: int
+    layers: list[dict[str, Any]] = []
+    num_parameters: int
+    num_samples: int
+    weight_unit: Literal["tokens", "samples"] = "samples"
+    code_sha256: str
+    data_sha256: str | None = None
