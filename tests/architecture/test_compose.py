@@ -1,0 +1,183 @@
+"""docker-compose.yml and what it points at: what a schema cannot see, checked without an engine."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.services.private_server import absent
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+DOCUMENT: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
+ONE_SHOT = {"migrate", "tokens"}
+# No health check of their own: the control plane judges its agents by their syncs.
+JUDGED_ELSEWHERE = {"agent-a", "agent-b"}
+
+
+def mounts() -> Iterator[tuple[str, str]]:
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", []):
+            yield name, volume.split(":")[0]
+
+
+def words(command: str | list[str]) -> list[str]:
+    return command.split() if isinstance(command, str) else command
+
+
+def builds() -> list[tuple[str, dict[str, Any]]]:
+    return [(name, service["build"]) for name, service in SERVICES.items() if "build" in service]
+
+
+def test_it_is_valid_by_the_compose_specification() -> None:
+    checker = Path(sys.executable).with_name("check-jsonschema")
+    done = subprocess.run(
+        [checker, "--builtin-schema", "vendor.compose-spec", COMPOSE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_part_of_an_installation_is_there() -> None:
+    assert set(SERVICES) >= {"postgres", "migrate", "control", "dashboard", "prometheus"}
+    agents = [s for s in SERVICES.values() if "worker.agent" in s.get("command", [])]
+    assert len(agents) == 2
+    names = {agent["environment"]["TRAINMASTER_NODE_NAME"] for agent in agents}
+    assert len(names) == 2, "two agents under one name would push each other out"
+
+
+def test_mounted_files_exist_and_named_volumes_are_declared() -> None:
+    for name, source in mounts():
+        if source.startswith("."):
+            assert (ROOT / source).is_file(), f"{name} mounts {source}, which is not there"
+        else:
+            assert source in DOCUMENT["volumes"], f"{name} mounts an undeclared volume {source}"
+    assert set(DOCUMENT["volumes"]) == {s for _, s in mounts() if not s.startswith(".")}
+
+
+def test_ports_are_open_to_this_machine_alone() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(re.match(r"127\.0\.0\.1:", port) for port in ports), ports
+
+
+def test_images_are_pinned() -> None:
+    for name, service in SERVICES.items():
+        tag = service["image"].partition(":")[2]
+        assert re.match(r"v?\d", tag), f"{name}: {service['image']} follows a moving tag"
+
+
+def test_the_database_volume_is_where_this_major_version_keeps_its_data() -> None:
+    # From 18 on the image refuses this path.
+    assert SERVICES["postgres"]["image"].startswith("postgres:17")
+    assert "postgres:/var/lib/postgresql/data" in SERVICES["postgres"]["volumes"]
+
+
+def test_what_others_wait_for_can_happen() -> None:
+    for name, service in SERVICES.items():
+        for other, wait in service.get("depends_on", {}).items():
+            if wait["condition"] == "service_healthy":
+                assert "healthcheck" in SERVICES[other], f"{name} waits for ever for {other}"
+            if wait["condition"] == "service_completed_successfully":
+                assert other in ONE_SHOT, f"{name} waits for {other}, which does not end"
+    for name, service in SERVICES.items():
+        if name in ONE_SHOT:
+            assert service["restart"] == "no"
+        elif name not in JUDGED_ELSEWHERE:
+            assert "healthcheck" in service, f"nobody would notice that {name} hangs"
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    for name, service in SERVICES.items():
+        for variable, value in service.get("environment", {}).items():
+            if re.search("PASSWORD|TOKEN$|SECRET", variable):
+                assert str(value).startswith("${"), f"{name}: {variable} is written in the clear"
+            for password in re.findall(r"://[^:/@]+:([^@]*)@", str(value)):
+                assert password.startswith("${"), f"{name}: {variable} carries a password"
+
+
+def test_every_command_of_ours_is_in_the_code() -> None:
+    for name, service in SERVICES.items():
+        command = words(service.get("command", []))
+        if command[:2] == ["python", "-m"]:
+            module = ROOT.joinpath(*command[2].split("."))
+            assert (module / "__main__.py").is_file() or module.with_suffix(".py").is_file(), (
+                f"{name} runs {command[2]}"
+            )
+            if len(command) > 3:
+                assert f'"{command[3]}"' in (module / "__main__.py").read_text()
+        elif command[:2] == ["streamlit", "run"]:
+            assert (ROOT / command[2]).is_file(), f"{name} runs {command[2]}"
+        elif "build" in service:
+            assert (ROOT / command[0]).stat().st_mode & 0o100, f"{name} runs {command[0]}"
+
+
+def test_every_setting_given_is_one_that_a_process_reads() -> None:
+    readers = "".join(
+        path.read_text()
+        for package in ("control", "worker", "dashboard", "trainmaster")
+        for path in (ROOT / package).rglob("*.py")
+    )
+    for name, service in SERVICES.items():
+        for variable in service.get("environment", {}):
+            if variable.startswith("TRAINMASTER_"):
+                assert variable in readers, f"{name}: nothing reads {variable}"
+
+
+def test_images_are_built_from_stages_that_exist() -> None:
+    assert builds()
+    for name, build in builds():
+        text = (ROOT / build["context"] / build["dockerfile"]).read_text()
+        stages = re.findall(r"^FROM \S+ AS (\S+)$", text, flags=re.MULTILINE)
+        assert build["target"] in stages, f"{name} builds {build['target']}"
+        for argument in build.get("args", {}):
+            assert re.search(rf"^ARG {argument}\b", text, flags=re.MULTILINE), argument
+
+
+def test_no_image_of_ours_runs_as_root_and_all_it_copies_exists() -> None:
+    text = (ROOT / "deploy/image/Dockerfile").read_text()
+    for stage in re.split(r"^FROM ", text, flags=re.MULTILINE):
+        if "\nCMD" in stage:
+            assert "\nUSER trainmaster\n" in stage
+        for line in re.findall(r"^COPY (?!--from)(.*)$", stage, flags=re.MULTILINE):
+            for source in line.split()[:-1]:
+                assert (ROOT / source).exists(), f"the image copies {source}"
+
+
+def test_prometheus_is_given_the_token_and_the_address_that_the_stack_has() -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+    assert jobs["trainmaster-control"]["static_configs"] == [{"targets": ["control:8700"]}]
+    discovery = jobs["trainmaster-agents"]["http_sd_configs"][0]
+    assert discovery["url"] == "http://control:8700/v1/prometheus/targets"
+    for job in (*jobs.values(), discovery):
+        assert job["authorization"]["credentials_file"] == "/run/trainmaster/prometheus.token"
+
+
+@pytest.mark.prometheus
+def test_promtool_accepts_the_configuration_and_the_rules_fire_as_written() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        absent("Prometheus' promtool")
+    for check in (
+        ["check", "config", "--syntax-only", "prometheus.yml"],
+        ["check", "rules", "rules.yml"],
+        ["test", "rules", "rules_test.yml"],
+    ):
+        done = subprocess.run(
+            [promtool, *check],
+            cwd=ROOT / "deploy/prometheus",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
