@@ -1,0 +1,191 @@
+"""What one turn wants changed: values that `control.db.apply` writes in one transaction, guarded by the run's version.
+
+A decision with no changes only moves `next_look_at`, which is not guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from control.snapshot import LrWindow, Range
+from trainmaster.orders import Drill
+from trainmaster.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A rank and the slot it takes."""
+
+    rank: int
+    node: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttempt:
+    """A new generation. The slots of its placements are claimed under a unique constraint; a clash rolls the turn back.
+
+    Whatever the older generation left unapplied of its orders ends as refused: superseded. Checkpoints of other generations above
+    `resumed_from_step` that are not on the new lineage are marked abandoned by an explicit `CheckpointChange`.
+    """
+
+    generation: int
+    parent_generation: int | None
+    cause: str
+    cause_kind: str
+    plan: Plan
+    placements: tuple[Placement, ...]
+    checkpoint_every: int
+    resumed_from_step: int = 0
+    resumed_from_checkpoint: str | None = None
+    skip: tuple[Range, ...] = ()
+    own_skip: tuple[Range, ...] = ()
+    lr_windows: tuple[LrWindow, ...] = ()
+    lr_factor: float | None = None
+    incident: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """The end of the current generation: its ranks are withdrawn from assignments and its slots are free."""
+
+    generation: int
+    state: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewOrder:
+    """An order to the ranks of the current generation; apply gives it the next seq."""
+
+    kind: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestChange:
+    """How far a person's request has come."""
+
+    id: int
+    state: str
+    because: str = ""
+    generation: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointChange:
+    """A new judgement of a checkpoint; None leaves a field as it is."""
+
+    id: str
+    because: str
+    state: str | None = None
+    abandoned: bool | None = None
+    tried: bool = False
+    trusted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChange:
+    """The state of (rule, scope); a new row when no unresolved one exists."""
+
+    rule: str
+    scope: str
+    state: str
+    value: float | None
+    threshold: float | None
+    first_bad_step: int | None
+    severity: str
+    generation: int
+    incident: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChange:
+    """The whole new content of an incident; inserted when its id is unknown."""
+
+    id: str
+    rule: str
+    state: str
+    rung: int
+    first_bad_step: int
+    last_bad_step: int
+    because: str
+    actions: tuple[Mapping[str, Any], ...] = ()
+    verification: Mapping[str, Any] = field(default_factory=dict)
+    closed_as: str | None = None
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NewDrill:
+    """A drill for the current generation; `request` is the person's."""
+
+    drill: Drill
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An entry of the run's history. `kind` is past tense; `because` are sentences for a person."""
+
+    kind: str
+    because: str
+    actor: str = "control"
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewChore:
+    """Work for an agent. `node` None lets any present node take it."""
+
+    kind: str
+    args: Mapping[str, Any]
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What should change. `state` None leaves the state; `because` is stored with a changed state and shown."""
+
+    run: str
+    expected_version: int
+    next_look_at: datetime
+    state: str | None = None
+    desired: str | None = None
+    because: str = ""
+    code: str | None = None
+    weights_sha256: str | None = None
+    attempt_end: AttemptEnd | None = None
+    new_attempt: NewAttempt | None = None
+    orders: tuple[NewOrder, ...] = ()
+    requests: tuple[RequestChange, ...] = ()
+    checkpoints: tuple[CheckpointChange, ...] = ()
+    alerts: tuple[AlertChange, ...] = ()
+    incidents: tuple[IncidentChange, ...] = ()
+    drills: tuple[NewDrill, ...] = ()
+    chores: tuple[NewChore, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+
+    @property
+    def changes_anything(self) -> bool:
+        """Whether there is anything to write but the next look."""
+        return bool(
+            self.state
+            or self.desired
+            or self.weights_sha256
+            or self.attempt_end
+            or self.new_attempt
+            or self.orders
+            or self.requests
+            or self.checkpoints
+            or self.alerts
+            or self.incidents
+            or self.drills
+            or self.chores
+            or self.events
+        )

@@ -1,0 +1,249 @@
+"""The frozen view on which one turn of the reconciler decides: everything known of one run, and of the nodes it may use.
+
+Loaded by `control.db.load` in one short read; read by `control.decide`. Values only; instants are aware UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from trainmaster.orders import Drill
+from trainmaster.plan import Plan
+from trainmaster.rule import Rule
+from trainmaster.spec import RunSpec
+from trainmaster.wire import WorkloadInfo
+
+Range = tuple[int, int]
+LrWindow = tuple[int, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The run's own row. `version` guards every change; `state` and `desired` are words of `control.lifecycle`."""
+
+    id: str
+    version: int
+    state: str
+    desired: str
+    generation: int
+    spec: RunSpec
+    workload: WorkloadInfo | None
+    checkpoint_root: str
+    created_at: datetime
+    started_at: datetime | None = None
+    because: str = ""
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One plan under one generation.
+
+    Attributes:
+        cause: why it was made, in words; `cause_kind` is start, restart, rollback, restore, resume, amend or fallback.
+        skip: all batch ranges nobody consumes, the parents' included; `own_skip` what this attempt added.
+        store: address of its TCPStore, once a node told it.
+        ready_at: when all its ranks had restored and met.
+        last_step: newest step of which a sample is stored; None before the first.
+    """
+
+    generation: int
+    parent_generation: int | None
+    state: str
+    cause: str
+    cause_kind: str
+    plan: Plan
+    started_at: datetime
+    ended_at: datetime | None = None
+    resumed_from_step: int = 0
+    resumed_from_checkpoint: str | None = None
+    skip: tuple[Range, ...] = ()
+    own_skip: tuple[Range, ...] = ()
+    lr_windows: tuple[LrWindow, ...] = ()
+    lr_factor: float | None = None
+    store: str | None = None
+    ready_at: datetime | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    incident: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank of the current generation, as facts tell it.
+
+    Attributes:
+        state: assigned, started, ready, exited.
+        failure: what the rank said of its own end: data of its event rank_failed or restore_failed.
+        finished: data of its event rank_finished.
+        exited_at: when the agent saw it end.
+    """
+
+    rank: int
+    node: str
+    slot: int
+    state: str
+    pid: int | None = None
+    last_step: int | None = None
+    last_seen_at: datetime | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    exited_at: datetime | None = None
+    failure: Mapping[str, Any] | None = None
+    finished: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node. `taken` are the slots held by any run, this one included; `held_here` those held by this run."""
+
+    id: str
+    slots: int
+    last_seen_at: datetime
+    boot: str
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cordoned: bool = False
+    taken: frozenset[int] = frozenset()
+    held_here: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint as SQL judges it. `tries` counts the generations that began from it."""
+
+    id: str
+    generation: int
+    step: int
+    state: str
+    location: str
+    manifest_sha256: str
+    created_at: datetime
+    abandoned: bool = False
+    pinned: bool = False
+    tries: int = 0
+    verified_at: datetime | None = None
+    trusted_at: datetime | None = None
+    loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked and no turn has answered for good yet: kinds pause, resume, stop, checkpoint, restore, amend, drill.
+
+    Attributes:
+        state: pending (no turn has seen it), accepted (under way). Final states are applied and refused.
+        generation: the generation that carries it out, once accepted.
+        order_seq: the order that carries it out, if one does.
+    """
+
+    id: int
+    kind: str
+    args: Mapping[str, Any]
+    actor: str
+    why: str
+    state: str
+    created_at: datetime
+    generation: int | None = None
+    order_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderStatus:
+    """An order of the current generation and how far it has come: sent, received, applied, refused."""
+
+    seq: int
+    kind: str
+    args: Mapping[str, Any]
+    state: str
+    step: int | None = None
+    because: str = ""
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run-level value of a metric on the surviving lineage; value is None where it was not measured."""
+
+    generation: int
+    step: int
+    at: datetime
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """The newest alert of a rule and a scope."""
+
+    id: int
+    rule: str
+    scope: str
+    state: str
+    since: datetime
+    first_bad_step: int | None
+    value: float | None
+    threshold: float | None
+    severity: str
+    incident: str | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An incident that is not closed. `actions` are those taken so far, each a mapping with at least `action` and `at`."""
+
+    id: str
+    opened_at: datetime
+    state: str
+    rule: str
+    rung: int
+    first_bad_step: int
+    last_bad_step: int
+    actions: tuple[Mapping[str, Any], ...] = ()
+    verification: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DrillStatus:
+    """A drill of this run: where it was sent, and the (generation, step, batch) at which it has fired so far."""
+
+    drill: Drill
+    generation: int
+    fired: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """Everything one turn may look at.
+
+    Attributes:
+        windows: metric -> samples on the surviving lineage, ascending by step, at most the newest `WINDOW_STEPS` steps.
+        attempts: all generations, ascending.
+        checkpoints: all that are not retired.
+    """
+
+    run: Run
+    attempts: tuple[Attempt, ...] = ()
+    ranks: tuple[Rank, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    requests: tuple[Request, ...] = ()
+    orders: tuple[OrderStatus, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    alerts: tuple[Alert, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    drills: tuple[DrillStatus, ...] = ()
+    windows: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    describe_problems: tuple[str, ...] = ()
+    queued_before: int = 0
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest attempt."""
+        return self.attempts[-1] if self.attempts else None
+
+
+WINDOW_STEPS = 512
