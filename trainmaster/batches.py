@@ -1,7 +1,8 @@
 """Which batch a step consumes: pure arithmetic on skip ranges.
 
-Batches are numbered from 1 in the order fixed by the seed. `skip` lists inclusive ranges of batch numbers that nobody consumes;
-step s takes the s-th batch not in any of them. The data position of a run is therefore just its step.
+Batches are numbered from 1 in the order fixed by the seed. `skip` lists inclusive ranges of batch
+numbers that nobody consumes; step s takes the s-th batch not in any of them. The data position of
+a run is therefore just its step.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def batch_of_step(step: int, skip: Sequence[Range] = ()) -> int:
     return batch
 
 
-def batches_of_steps(first_step: int, last_step: int, skip: Sequence[Range] = ()) -> tuple[Range, ...]:
+def batches_of_steps(
+    first_step: int, last_step: int, skip: Sequence[Range] = ()
+) -> tuple[Range, ...]:
     """Return the batches that the inclusive range of steps consumes, as normalised ranges."""
     batches = (batch_of_step(step, skip) for step in range(first_step, last_step + 1))
     return normalise((batch, batch) for batch in batches)

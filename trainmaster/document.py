@@ -1,7 +1,8 @@
-"""YAML documents with positions: text -> plain values -> models, with every problem at once, each with its path and line.
+"""YAML documents with positions: text -> plain values -> models, with every problem at once, each
+with its path and line.
 
-YAML's own loader loses lines, takes a key twice in silence, reads `1e-4` as text, and expands aliases without limit; this one does
-none of these. Nothing is constructed but plain values.
+YAML's own loader loses lines, takes a key twice in silence, reads `1e-4` as text, and expands
+aliases without limit; this one does none of these. Nothing is constructed but plain values.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def read(text: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         message = getattr(error, "problem", None) or str(error)
-        raise SpecError([Problem("", f"is not YAML: {message}", mark.line + 1 if mark else None)]) from error
+        raise SpecError(
+            [Problem("", f"is not YAML: {message}", mark.line + 1 if mark else None)]
+        ) from error
     except RecursionError as error:
         raise SpecError([Problem("", "is nested too deeply")]) from error
     except ValueError as error:
@@ -105,7 +108,9 @@ class _Reader:
         self.lines[path] = line
         self.num_values += 1
         if self.num_values > MAX_VALUES or len(path) > MAX_DEPTH:
-            raise SpecError([Problem("", f"holds more than {MAX_VALUES} values or {MAX_DEPTH} levels", line)])
+            raise SpecError(
+                [Problem("", f"holds more than {MAX_VALUES} values or {MAX_DEPTH} levels", line)]
+            )
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -123,7 +128,11 @@ class _Reader:
             here = (*path, key)
             if key in built:
                 self.problems.append(
-                    Problem(path_text(here), f"stands twice, on lines {self.lines[here]} and {line}; keep one", line)
+                    Problem(
+                        path_text(here),
+                        f"stands twice, on lines {self.lines[here]} and {line}; keep one",
+                        line,
+                    )
                 )
                 continue
             built[key] = self.build(value_node, here)
@@ -163,8 +172,12 @@ def with_lines(error: SpecError, document: Document) -> SpecError:
     return SpecError(located)
 
 
-def problems_of(error: ValidationError, model: type[BaseModel], document: Document) -> list[Problem]:
-    """Translate pydantic's errors into problems, alternatives of one value joined into one problem."""
+def problems_of(
+    error: ValidationError, model: type[BaseModel], document: Document
+) -> list[Problem]:
+    """Translate pydantic's errors into problems, alternatives of one value joined into one
+    problem.
+    """
     messages: dict[Path, list[str]] = {}
     for each in error.errors(include_url=False, include_context=False):
         path = _real_path(each["loc"], document.value)
@@ -174,18 +187,21 @@ def problems_of(error: ValidationError, model: type[BaseModel], document: Docume
         if message not in messages.setdefault(path, []):
             messages[path].append(message)
     assert messages, f"no problem left of {error!r}"
-    return [Problem(path_text(path), "; or ".join(found), document.line(path)) for path, found in messages.items()]
+    return [
+        Problem(path_text(path), "; or ".join(found), document.line(path))
+        for path, found in messages.items()
+    ]
 
 
 def _real_path(loc: Sequence[str | int], value: Any) -> Path:
     """Drop the parts of pydantic's location that name a branch of a union rather than a key."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
-        if isinstance(value, Mapping) and isinstance(part, str) and part in value:
+        is_key = isinstance(value, Mapping) and isinstance(part, str)
+        is_index = isinstance(value, list) and isinstance(part, int)
+        if (is_key and part in value) or (is_index and int(part) < len(value)):
             value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        elif not (isinstance(value, Mapping) and position == len(loc) - 1 and str(part).isidentifier()):
+        elif not (is_key and position == len(loc) - 1 and str(part).isidentifier()):
             continue
         path.append(part)
     return tuple(path)
@@ -211,7 +227,12 @@ def _keys_at(model: type[BaseModel], path: Path) -> list[str]:
     for part in path:
         if isinstance(part, str):
             fields = (each.model_fields.get(part) for each in models)
-            models = [found for info in fields if info is not None for found in _models_in(info.annotation)]
+            models = [
+                found
+                for info in fields
+                if info is not None
+                for found in _models_in(info.annotation)
+            ]
     return [name for each in models for name in each.model_fields]
 
 
@@ -222,7 +243,8 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def set_path(value: dict[str, Any], dotted: str, new: Any) -> None:
-    """Set `train.steps` and the like in place, making mappings on the way; for `--set key.path=value`.
+    """Set `train.steps` and the like in place, making mappings on the way; for `--set
+    key.path=value`.
 
     Raises:
         SpecError: the path runs through something that is not a mapping.
@@ -233,6 +255,8 @@ def set_path(value: dict[str, Any], dotted: str, new: Any) -> None:
         child = here.setdefault(part, {})
         if not isinstance(child, dict):
             where = ".".join(parents[: position + 1])
-            raise SpecError([Problem(dotted, f"cannot be set: {where} is {child!r}, not a mapping")])
+            raise SpecError(
+                [Problem(dotted, f"cannot be set: {where} is {child!r}, not a mapping")]
+            )
         here = child
     here[last] = new

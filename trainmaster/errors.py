@@ -1,6 +1,7 @@
 """Errors by who can mend them, and exit codes as facts.
 
-A failure of training is a fact that a rank leaves behind as its exit code, not an exception that travels.
+A failure of training is a fact that a rank leaves behind as its exit code, not an exception that
+travels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Names and ids: what they may look like, and how the ids that follow from others are made.
 
-Ids are made to be safe as path segments, URL segments and metric labels. Names are a person's text: shown, escaped, never used as a path.
+Ids are made to be safe as path segments, URL segments and metric labels. Names are a person's
+text: shown, escaped, never used as a path.
 """
 
 from __future__ import annotations
@@ -10,8 +11,17 @@ import unicodedata
 
 MAX_NAME_CHARS = 120
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_CHECKPOINT_ID = re.compile(r"(?P<run>[a-z0-9][a-z0-9_]*)-g(?P<generation>\d{1,9})-s(?P<step>\d{1,12})")
-_WINDOWS_DEVICES = {"con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))}
+_CHECKPOINT_ID = re.compile(
+    r"(?P<run>[a-z0-9][a-z0-9_]*)-g(?P<generation>\d{1,9})-s(?P<step>\d{1,12})"
+)
+_BIDI_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # they make a name read as another one
+_WINDOWS_DEVICES = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{d}{n}" for d in ("com", "lpt") for n in range(10)),
+}
 
 
 def name_problem(name: str) -> str | None:
@@ -22,7 +32,9 @@ def name_problem(name: str) -> str | None:
         return f"has {len(name)} characters; at most {MAX_NAME_CHARS} are allowed"
     if name != name.strip():
         return "begins or ends with white space"
-    if any(unicodedata.category(char) in {"Cc", "Cs", "Co", "Cn", "Zl", "Zp"} for char in name):
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Co", "Cn", "Zl", "Zp"} for char in name) or (
+        _BIDI_CONTROLS.search(name)
+    ):
         return "contains a control character or one that cannot be shown"
     if "/" in name or "\\" in name or name in {".", ".."}:
         return "contains a path separator; names are shown to people and are not paths"
@@ -68,4 +80,17 @@ def parse_rank_stream(stream: str) -> tuple[str, int, int] | None:
 
 
 AGENT_STREAM = "agent"
-"""The spool stream of a node's own facts: starts and exits of ranks, results of chores."""
+"""How the streams of a node's own facts begin: starts and exits of ranks, results of chores."""
+
+
+def agent_stream(incarnation: str) -> str:
+    """Return the name of a node's own spool stream.
+
+    `incarnation` is random per spool file, so that a file begun anew (rotation, a fresh disk) never meets the cursor of another.
+    """
+    return f"{AGENT_STREAM}:{incarnation}"
+
+
+def is_agent_stream(stream: str) -> bool:
+    """Return whether `stream` carries a node's own facts. Cursors of such streams are kept per node."""
+    return stream.partition(":")[0] == AGENT_STREAM

@@ -1,7 +1,7 @@
 """Who does what under a plan: ranks, stages, replicas and their share of a batch. Pure arithmetic.
 
-Ranks are numbered replica by replica, stage by stage. The samples of a batch are cut into micro-batches in order; replica r takes
-the r-th run of them.
+Ranks are numbered replica by replica, stage by stage. The samples of a batch are cut into
+micro-batches in order; replica r takes the r-th run of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def roles(plan: Plan) -> tuple[RankRole, ...]:
     for replica, pipeline in enumerate(plan.pipelines):
         for stage, (first, end) in enumerate(layer_ranges(pipeline.layers)):
             node = pipeline.nodes[stage] if pipeline.nodes else None
-            found.append(RankRole(len(found), replica, stage, len(pipeline.layers), first, end, node))
+            found.append(
+                RankRole(len(found), replica, stage, len(pipeline.layers), first, end, node)
+            )
     return tuple(found)
 
 
@@ -50,7 +52,7 @@ def replica_ranks(plan: Plan, replica: int) -> tuple[int, ...]:
 
 
 def stage_ranks(plan: Plan, stage: int) -> tuple[int, ...]:
-    """Return the ranks that hold the same layers, one per replica: the group that sums gradients."""
+    """Return the ranks that hold the same layers, one per replica: they sum gradients."""
     return tuple(role.rank for role in roles(plan) if role.stage == stage)
 
 

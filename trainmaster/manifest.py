@@ -1,7 +1,8 @@
 """The checkpoint manifest: what a checkpoint holds, and the digests that prove it.
 
-`manifest.json` is created last and is the only commit point. Its own digest covers the canonical JSON of everything else in it, so an
-edited manifest is told from a whole one. Digests are written `sha256:hex`.
+`manifest.json` is created last and is the only commit point. Its own digest covers the canonical
+JSON of everything else in it, so an edited manifest is told from a whole one. Digests are written
+`sha256:hex`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Sealed(BaseModel):
 
 
 class FileEntry(Sealed):
-    """One file: its size, its digest, and the digest of each of its `BLOCK_BYTES` blocks in order."""
+    """One file: its size, its digest, and those of its `BLOCK_BYTES` blocks in order."""
 
     bytes: Count
     sha256: Digest
@@ -60,7 +61,8 @@ class Manifest(Sealed):
     """A whole checkpoint.
 
     Attributes:
-        tensors: fully qualified name -> its shards. Names begin with `model/` or `optimizer/` and carry the global layer index.
+        tensors: fully qualified name -> its shards. Names begin with `model/` or `optimizer/` and
+            carry the global layer index.
         digest: SHA-256 of the canonical JSON of all other fields.
     """
 
@@ -104,11 +106,20 @@ def decode(data: bytes) -> Manifest:
         IntegrityError: not a manifest, of a newer format, or not what its own digest says.
     """
     if len(data) > MAX_MANIFEST_BYTES:
-        raise IntegrityError(f"{MANIFEST_NAME}: has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are read")
+        raise IntegrityError(
+            f"{MANIFEST_NAME}: has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are read"
+        )
     try:
         raw = json.loads(data)
-        if isinstance(raw, dict) and isinstance(raw.get("format"), int) and raw["format"] > FORMAT_VERSION:
-            raise IntegrityError(f"{MANIFEST_NAME}: format {raw['format']} is newer than this version reads ({FORMAT_VERSION})")
+        if (
+            isinstance(raw, dict)
+            and isinstance(raw.get("format"), int)
+            and raw["format"] > FORMAT_VERSION
+        ):
+            raise IntegrityError(
+                f"{MANIFEST_NAME}: format {raw['format']} is newer than this version reads"
+                f" ({FORMAT_VERSION})"
+            )
         manifest = Manifest.model_validate(raw)
     except (ValueError, RecursionError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
@@ -116,7 +127,9 @@ def decode(data: bytes) -> Manifest:
         raise IntegrityError(f"{MANIFEST_NAME}: cannot be read as a manifest: {what}") from error
     expected, seen = manifest.digest, _body_digest(manifest)
     if expected != seen:
-        raise IntegrityError(f"{MANIFEST_NAME}: expected {expected}, seen {seen}: it was changed after it was written")
+        raise IntegrityError(
+            f"{MANIFEST_NAME}: expected {expected}, seen {seen}: changed after it was written"
+        )
     return manifest
 
 

@@ -1,4 +1,6 @@
-"""The metrics that Trainmaster measures: one registry for spool, API, rules, charts and Prometheus."""
+"""The metrics that Trainmaster measures: one registry for spool, API, rules, charts and
+Prometheus.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ class Metric:
     Attributes:
         name: as in series, rules and charts; the unit is part of it.
         unit: for people.
-        scope: "run" values are the same on every rank after the status all-reduce and are taken from rank 0; "rank" ones differ.
+        scope: "run" values are the same on every rank after the status all-reduce and are taken
+            from rank 0; "rank" ones differ.
         reduce: how ranks become one run-level value.
         prometheus: exported name, or "" when it is not a gauge of its own.
     """
@@ -30,30 +33,93 @@ class Metric:
 
 
 STEP_METRICS: tuple[Metric, ...] = (
-    Metric("loss", "nats", "run", "Mean loss of the step over its true weight, all replicas.", "same", "trainmaster_loss"),
-    Metric("grad_norm", "1", "run", "Global gradient norm before clipping.", "same", "trainmaster_grad_norm"),
-    Metric("lr", "1", "run", "Learning rate that the step used.", "same", "trainmaster_learning_rate"),
-    Metric("applied", "1", "run", "1 if the update was applied, 0 if the step was skipped.", "same"),
+    Metric(
+        "loss",
+        "nats",
+        "run",
+        "Mean loss of the step over its true weight, all replicas.",
+        "same",
+        "trainmaster_loss",
+    ),
+    Metric(
+        "grad_norm",
+        "1",
+        "run",
+        "Global gradient norm before clipping.",
+        "same",
+        "trainmaster_grad_norm",
+    ),
+    Metric(
+        "lr", "1", "run", "Learning rate that the step used.", "same", "trainmaster_learning_rate"
+    ),
+    Metric(
+        "applied", "1", "run", "1 if the update was applied, 0 if the step was skipped.", "same"
+    ),
     Metric("non_finite", "count", "run", "Non-finite gradient and loss values, all ranks.", "same"),
     Metric("tokens", "count", "run", "Weight of the step: tokens or samples.", "same"),
     Metric("step_time_s", "s", "rank", "Wall time of the step.", "max"),
     Metric("compute_s", "s", "rank", "Time in forward and backward of micro-batches.", "mean"),
-    Metric("p2p_wait_s", "s", "rank", "Time waiting for activations and gradients of other stages.", "mean"),
-    Metric("allreduce_s", "s", "rank", "Time in the gradient all-reduce that no compute hid.", "mean"),
+    Metric(
+        "p2p_wait_s",
+        "s",
+        "rank",
+        "Time waiting for activations and gradients of other stages.",
+        "mean",
+    ),
+    Metric(
+        "allreduce_s", "s", "rank", "Time in the gradient all-reduce that no compute hid.", "mean"
+    ),
     Metric("allreduce_bytes", "bytes", "rank", "Bytes of gradients reduced.", "mean"),
     Metric("optimizer_s", "s", "rank", "Time in clipping and the optimizer.", "mean"),
     Metric("data_s", "s", "rank", "Time waiting for data.", "mean"),
     Metric("checkpoint_stall_s", "s", "rank", "Time that the step waited for a checkpoint.", "max"),
-    Metric("bubble_ratio", "1", "rank", "Share of the pipeline's span in which the rank did no forward or backward.", "mean", "trainmaster_pipeline_bubble_ratio"),
-    Metric("utilization_ratio", "1", "rank", "Share of the step in which the device computed.", "mean", "trainmaster_device_utilization_ratio"),
-    Metric("memory_used_ratio", "1", "rank", "Used share of the memory that the device, or the node for CPU ranks, has.", "max", "trainmaster_memory_used_ratio"),
+    Metric(
+        "bubble_ratio",
+        "1",
+        "rank",
+        "Share of the pipeline's span in which the rank did no forward or backward.",
+        "mean",
+        "trainmaster_pipeline_bubble_ratio",
+    ),
+    Metric(
+        "utilization_ratio",
+        "1",
+        "rank",
+        "Share of the step in which the device computed.",
+        "mean",
+        "trainmaster_device_utilization_ratio",
+    ),
+    Metric(
+        "memory_used_ratio",
+        "1",
+        "rank",
+        "Used share of the memory that the device, or the node for CPU ranks, has.",
+        "max",
+        "trainmaster_memory_used_ratio",
+    ),
     Metric("memory_bytes", "bytes", "rank", "Memory that the rank uses.", "max"),
-    Metric("latency_ms", "ms", "rank", "Duration of one whole gradient synchronisation; the shortest over its group is the link's, the rest is waiting.", "min"),
-    Metric("bandwidth_bytes_per_s", "bytes/s", "rank", "Bytes that a ring all-reduce moves per rank, over its duration.", "mean", "trainmaster_link_bandwidth_bytes_per_second"),
+    Metric(
+        "latency_ms",
+        "ms",
+        "rank",
+        "Duration of one whole gradient synchronisation; the shortest over its group is the link's, "
+        "the rest is waiting.",
+        "min",
+    ),
+    Metric(
+        "bandwidth_bytes_per_s",
+        "bytes/s",
+        "rank",
+        "Bytes that a ring all-reduce moves per rank, over its duration.",
+        "mean",
+        "trainmaster_link_bandwidth_bytes_per_second",
+    ),
 )
 
 BY_NAME = {metric.name: metric for metric in STEP_METRICS}
 STEP_METRIC_NAMES = tuple(BY_NAME)
 
-DERIVED = {"tokens_per_s": Metric("tokens_per_s", "1/s", "run", "tokens over the step time.", "same")}
+DERIVED = {
+    "tokens_per_s": Metric("tokens_per_s", "1/s", "run", "tokens over the step time.", "same")
+}
 """Run-level metrics computed from others when read."""

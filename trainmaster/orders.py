@@ -1,4 +1,5 @@
-"""Orders to ranks, and drills. Orders ride in the Assignment; rank 0 applies those with a seq beyond its last, in order.
+"""Orders to ranks, and drills. Orders ride in the Assignment; rank 0 applies those with a seq
+beyond its last, in order.
 
 What a generation leaves unapplied ends as `refused: superseded`.
 """
@@ -53,8 +54,9 @@ NUMERIC_FAULTS: frozenset[str] = frozenset({"nan", "spike"})
 class Drill(BaseModel):
     """A fault injected on purpose.
 
-    Numeric faults poison the batches of `steps` consecutive steps from `at_step` (the next step when null); other faults last
-    `duration_s`. A sticky one is carried into later generations as the `batches` it was first fired for.
+    Numeric faults poison the batches of `steps` consecutive steps from `at_step` (the next step
+    when null); other faults last `duration_s`. A sticky one is carried into later generations as
+    the `batches` it was first fired for.
 
     Attributes:
         batches: inclusive batch ranges to poison; set once it is known which they are.

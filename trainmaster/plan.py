@@ -1,7 +1,8 @@
 """The resolved strategy of an attempt, and how it follows from what a spec asks.
 
-A plan is data: pipelines (replicas), their stages as layer counts, their shares as micro-batches. Ranks are numbered replica by
-replica, stage by stage, so who does what follows from the plan alone (`trainmaster.layout`).
+A plan is data: pipelines (replicas), their stages as layer counts, their shares as micro-batches.
+Ranks are numbered replica by replica, stage by stage, so who does what follows from the plan alone
+(`trainmaster.layout`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Strict(BaseModel):
 
 
 class PipelineAsk(Strict):
-    """One pipeline as a spec may spell it out: layer counts per stage and its number of micro-batches."""
+    """One pipeline as a spec may spell it out: layer counts per stage and its number of
+    micro-batches.
+    """
 
     layers: Annotated[list[Positive], Field(min_length=1)]
     micro_batches: Positive
@@ -69,7 +72,9 @@ class Prediction(Resolved):
 
 
 class Pipeline(Resolved):
-    """One replica: `layers[s]` layers on stage s, at home on `nodes[s]` once placed; `micro_batches` is its share of a step."""
+    """One replica: `layers[s]` layers on stage s, at home on `nodes[s]` once placed;
+    `micro_batches` is its share of a step.
+    """
 
     layers: tuple[Positive, ...]
     micro_batches: Positive
@@ -143,14 +148,16 @@ def layer_ranges(counts: tuple[int, ...] | list[int]) -> list[list[int]]:
 def even_split(total: int, parts: int) -> tuple[int, ...]:
     """Split `total` into `parts` counts that differ by at most one, larger ones last.
 
-    The last stage also holds the loss, the first the input; with equal layers either choice is as good, so it is fixed here.
+    The last stage also holds the loss, the first the input; with equal layers either choice is as
+    good, so it is fixed here.
     """
     quotient, remainder = divmod(total, parts)
     return tuple(quotient + (part >= parts - remainder) for part in range(parts))
 
 
 def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
-    """Return the plan that `ask` describes for a model of `num_layers` and steps of `global_batch` samples.
+    """Return the plan that `ask` describes for a model of `num_layers` and steps of `global_batch`
+    samples.
 
     Raises:
         SpecError: what does not fit, with the numbers and a proposal; all problems at once.
@@ -188,8 +195,9 @@ def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Pro
         problems.append(
             Problem(
                 "parallel.shares" if len(plan.pipelines) > 1 else "parallel.micro_batch",
-                f"the replicas' {plan.micro_batches} micro-batches of {plan.micro_batch} samples make "
-                f"{plan.micro_batches * plan.micro_batch}, but train.global_batch is {global_batch}",
+                f"{plan.micro_batches} micro-batches of {plan.micro_batch} samples make "
+                f"{plan.micro_batches * plan.micro_batch}, but train.global_batch is "
+                f"{global_batch}",
             )
         )
     schedule = SCHEDULES[plan.schedule]
@@ -198,19 +206,26 @@ def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Pro
         stages = len(pipeline.layers)
         if sum(pipeline.layers) != num_layers:
             problems.append(
-                Problem(f"{where}.layers", f"stages hold {sum(pipeline.layers)} layers, but the model has {num_layers}")
+                Problem(
+                    f"{where}.layers",
+                    f"stages hold {sum(pipeline.layers)} layers, but the model has {num_layers}",
+                )
             )
         if schedule.needs_micro_batch_per_stage and pipeline.micro_batches < stages:
             problems.append(
                 Problem(
                     where,
-                    f"{plan.schedule} needs at least as many micro-batches as stages, but replica {replica} has "
-                    f"{pipeline.micro_batches} for {stages} stages: use a smaller micro_batch, fewer stages, or gpipe",
+                    f"{plan.schedule} needs at least as many micro-batches as stages, but replica "
+                    f"{replica} has {pipeline.micro_batches} for {stages} stages: use a smaller "
+                    f"micro_batch, fewer stages, or gpipe",
                 )
             )
     if len({pipeline.layers for pipeline in plan.pipelines}) > 1:
         problems.append(
-            Problem("parallel.pipelines", "replicas with different cuts (ragged pipelines) are not proven in this version")
+            Problem(
+                "parallel.pipelines",
+                "replicas with different cuts (ragged pipelines) are not proven in this version",
+            )
         )
     return problems
 
@@ -220,7 +235,11 @@ def _unproven(ask: ParallelAsk) -> list[Problem]:
     problems = []
     if ask.schedule not in SCHEDULES:
         known = ", ".join(sorted(SCHEDULES))
-        problems.append(Problem("parallel.schedule", f"{ask.schedule!r} is not known; this version runs {known}"))
+        problems.append(
+            Problem(
+                "parallel.schedule", f"{ask.schedule!r} is not known; this version runs {known}"
+            )
+        )
     asked: dict[str, tuple[object, object]] = {
         "tensor": (ask.tensor, 1),
         "virtual": (ask.virtual, 1),
@@ -232,7 +251,10 @@ def _unproven(ask: ParallelAsk) -> list[Problem]:
     for field, (value, proven) in asked.items():
         if value != proven:
             problems.append(
-                Problem(f"parallel.{field}", f"{value!r} is not proven in this version; leave it at {proven!r}")
+                Problem(
+                    f"parallel.{field}",
+                    f"{value!r} is not proven in this version; leave it at {proven!r}",
+                )
             )
     return problems
 
@@ -241,14 +263,19 @@ def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem
     problems = []
     if ask.pipelines is None and ask.stages > num_layers:
         problems.append(
-            Problem("parallel.stages", f"{ask.stages} stages for {num_layers} layers: at most {num_layers} stages are possible")
+            Problem(
+                "parallel.stages",
+                f"{ask.stages} stages for {num_layers} layers: at most {num_layers} stages "
+                f"are possible",
+            )
         )
     if ask.micro_batch is not None and global_batch % ask.micro_batch:
         fitting = _nearest_divisor(global_batch, ask.micro_batch)
         problems.append(
             Problem(
                 "parallel.micro_batch",
-                f"train.global_batch {global_batch} is not divisible by micro_batch {ask.micro_batch}; {fitting} would fit",
+                f"train.global_batch {global_batch} is not divisible by micro_batch "
+                f"{ask.micro_batch}; {fitting} would fit",
             )
         )
     elif ask.pipelines is None and ask.shares is None:
@@ -257,12 +284,15 @@ def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem
             problems.append(
                 Problem(
                     "parallel.replicas",
-                    f"{micro_batches} micro-batches cannot be shared evenly by {ask.replicas} replicas: use "
-                    f"{_nearest_divisor(micro_batches, ask.replicas)} replicas, another micro_batch, or explicit shares",
+                    f"{micro_batches} micro-batches cannot be shared evenly by {ask.replicas} "
+                    f"replicas: use {_nearest_divisor(micro_batches, ask.replicas)} replicas, "
+                    f"another micro_batch, or explicit shares",
                 )
             )
     if ask.shares is not None and len(ask.shares) != ask.replicas:
-        problems.append(Problem("parallel.shares", f"{len(ask.shares)} shares for {ask.replicas} replicas"))
+        problems.append(
+            Problem("parallel.shares", f"{len(ask.shares)} shares for {ask.replicas} replicas")
+        )
     if ask.pipelines is not None and ask.micro_batch is None:
         problems.append(Problem("parallel.micro_batch", "is needed beside explicit pipelines"))
     if ask.layers is not None:
@@ -275,16 +305,27 @@ def _range_problems(ask: ParallelAsk, num_layers: int) -> list[Problem]:
     if ask.pipelines is not None:
         return [Problem("parallel.layers", "give either layers or pipelines, not both")]
     if len(ask.layers) != ask.stages:
-        return [Problem("parallel.layers", f"{len(ask.layers)} layer ranges for {ask.stages} stages")]
+        return [
+            Problem("parallel.layers", f"{len(ask.layers)} layer ranges for {ask.stages} stages")
+        ]
     expected = 0
     for stage, bounds in enumerate(ask.layers):
         if len(bounds) != 2 or bounds[0] != expected or bounds[1] <= bounds[0]:
             return [
-                Problem(f"parallel.layers[{stage}]", f"{bounds} should be [{expected}, END] with END above {expected}: half-open, in order, without gaps")
+                Problem(
+                    f"parallel.layers[{stage}]",
+                    f"{bounds} should be [{expected}, END] with END above {expected}: half-open, "
+                    f"in order, without gaps",
+                )
             ]
         expected = bounds[1]
     if expected != num_layers:
-        return [Problem("parallel.layers", f"ranges end at {expected}, but the model has {num_layers} layers")]
+        return [
+            Problem(
+                "parallel.layers",
+                f"ranges end at {expected}, but the model has {num_layers} layers",
+            )
+        ]
     return []
 
 
@@ -292,7 +333,9 @@ def _pipelines(
     ask: ParallelAsk, num_layers: int, micro_batches: int
 ) -> list[tuple[tuple[int, ...], int, tuple[str, ...]]]:
     if ask.pipelines is not None:
-        return [(tuple(each.layers), each.micro_batches, tuple(each.nodes)) for each in ask.pipelines]
+        return [
+            (tuple(each.layers), each.micro_batches, tuple(each.nodes)) for each in ask.pipelines
+        ]
     if ask.layers is not None:
         layers = tuple(last - first for first, last in ask.layers)
     else:
@@ -302,7 +345,9 @@ def _pipelines(
 
 
 def _default_micro_batch(ask: ParallelAsk, global_batch: int) -> int:
-    """Choose the largest micro-batch that leaves each replica four micro-batches per stage, or as near as divisors allow."""
+    """Choose the largest micro-batch that leaves each replica four micro-batches per stage, or as
+    near as divisors allow.
+    """
     if ask.shares is not None:
         return max(1, global_batch // sum(ask.shares))
     per_replica = global_batch // ask.replicas

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class Dataset(Protocol):
-    """Samples by index. `dataset[i]` is (input, target) without a batch axis; the same index always gives the same sample."""
+    """Samples by index. `dataset[i]` is (input, target) without a batch axis; the same index
+    always gives the same sample.
+    """
 
     def __len__(self) -> int: ...
 
@@ -25,16 +27,22 @@ class Dataset(Protocol):
 class Workload(Protocol):
     """What a user brings. Built on each rank from the spec's `params` and `data`.
 
-    A rank builds only the layers of its stage. Initial weights must depend on (seed, layer index) alone, which the runtime sees to by
-    seeding torch before each builder is called.
+    A rank builds only the layers of its stage. Initial weights must depend on (seed, layer index)
+    alone, which the runtime sees to by seeding torch before each builder is called.
     """
 
     def layers(self) -> Sequence[Callable[[], nn.Module]]:
-        """Return one builder per layer. Each module maps activations to activations; the first takes the input batch."""
+        """Return one builder per layer. Each module maps activations to activations; the first
+        takes the input batch.
+        """
         ...
 
-    def loss(self, output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """Return (sum, weight) over a micro-batch: the mean loss is the sum over all sums divided by the sum of all weights."""
+    def loss(
+        self, output: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """Return (sum, weight) over a micro-batch: the mean loss is the sum over all sums divided
+        by the sum of all weights.
+        """
         ...
 
     def dataset(self) -> Dataset:
@@ -52,14 +60,17 @@ class WithOptimizer(Protocol):
 
 
 WorkloadFactory = Callable[..., Workload]
-"""The object at the import path: called with `params` (a mapping) and `data` (the data source) as keywords."""
+"""The object at the import path: called with `params` (a mapping) and `data` (the data source) as
+keywords.
+"""
 
 
 def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
     """Import `module:attribute` and build the workload.
 
     Raises:
-        SpecError: it cannot be imported, cannot be built with these params, or lacks part of the protocol.
+        SpecError: it cannot be imported, cannot be built with these params, or lacks part of the
+            protocol.
     """
     module_name, _, attribute = path.partition(":")
     try:
@@ -71,8 +82,21 @@ def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
     except SpecError:
         raise
     except (TypeError, ValueError, OSError) as error:
-        raise SpecError([Problem("params", f"{path} cannot be built with these params: {error}")]) from error
+        raise SpecError(
+            [Problem("params", f"{path} cannot be built with these params: {error}")]
+        ) from error
     if not isinstance(built, Workload):
-        lacking = [name for name in ("layers", "loss", "dataset") if not callable(getattr(built, name, None))]
-        raise SpecError([Problem("workload", f"{path} lacks {', '.join(lacking)} (see trainmaster.plugins.Workload)")])
+        lacking = [
+            name
+            for name in ("layers", "loss", "dataset")
+            if not callable(getattr(built, name, None))
+        ]
+        raise SpecError(
+            [
+                Problem(
+                    "workload",
+                    f"{path} lacks {', '.join(lacking)} (see trainmaster.plugins.Workload)",
+                )
+            ]
+        )
     return built

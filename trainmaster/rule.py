@@ -1,6 +1,8 @@
-"""Rules: a named judgement on a metric, and what to do about it. The same model in SQL, in files and on the wire.
+"""Rules: a named judgement on a metric, and what to do about it. The same model in SQL, in files
+and on the wire.
 
-Conditions and actions are closed sets, so that what a rule can do to a run is known before it is trusted.
+Conditions and actions are closed sets, so that what a rule can do to a run is known before it is
+trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ Condition = Annotated[Above | Below | NonFinite, Field(discriminator="condition"
 
 
 class For(Strict):
-    """How long: `steps` bad steps, in a row or among the last `within`; or a bad stretch of `seconds`."""
+    """How long: `steps` bad steps, in a row or among the last `within`; or a bad stretch of
+    `seconds`.
+    """
 
     steps: Annotated[int, Field(ge=1, le=100_000)] | None = None
     within: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -60,8 +64,8 @@ class For(Strict):
 class Rollback(Strict):
     """Go back to the newest trusted checkpoint before the first bad step, and change something.
 
-    What changes: the batches of the bad steps are skipped (`skip`), the learning rate is multiplied by `lr_factor` for
-    `lr_factor_steps` steps, or both.
+    What changes: the batches of the bad steps are skipped (`skip`), the learning rate is
+    multiplied by `lr_factor` for `lr_factor_steps` steps, or both.
     """
 
     action: Literal["rollback"]
@@ -72,7 +76,9 @@ class Rollback(Strict):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not self.skip and self.lr_factor is None:
-            raise ValueError("must change something: the same state, data and draws give the same trouble again")
+            raise ValueError(
+                "must change something: the same state, data and draws give the same trouble again"
+            )
         return self
 
 
@@ -100,7 +106,9 @@ DESTRUCTIVE_ACTIONS: frozenset[str] = frozenset({"rollback", "stop"})
 
 
 class Rule(Strict):
-    """A rule. `actions` is its ladder: one rung per incident so far, the last one repeated, within `max_actions`."""
+    """A rule. `actions` is its ladder: one rung per incident so far, the last one repeated, within
+    `max_actions`.
+    """
 
     name: str
     metric: str
@@ -129,7 +137,9 @@ class Rule(Strict):
 
 
 class RuleTest(Strict):
-    """A test in a rule file: these values from step 1 on; at which step must the rule fire, if at all."""
+    """A test in a rule file: these values from step 1 on; at which step must the rule fire, if at
+    all.
+    """
 
     rule: str
     series: dict[str, list[float | str | None]]

@@ -25,7 +25,8 @@ class Schedule:
     def bubble_ratio(self, stages: int, micro_batches: int) -> float:
         """Return the idle share of an even pipeline: (p - 1) / (m + p - 1).
 
-        Source: GPipe (Huang et al., 2019), section 2.3; the same for 1F1B (Narayanan et al., 2021, section 2.2.1).
+        Source: GPipe (Huang et al., 2019), section 2.3; the same for 1F1B (Narayanan et al., 2021,
+            section 2.2.1).
         """
         return (stages - 1) / (micro_batches + stages - 1)
 

@@ -18,7 +18,9 @@ Range = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_len
 
 
 class DataSpec(Strict):
-    """Where samples come from: `text:stdlib`, `text:PATH`, `tokens:PATH`, or `workload` for the workload's own."""
+    """Where samples come from: `text:stdlib`, `text:PATH`, `tokens:PATH`, or `workload` for the
+    workload's own.
+    """
 
     source: str = "workload"
 
@@ -32,7 +34,9 @@ class DataSpec(Strict):
 
 
 class OptimizerSpec(Strict):
-    """The optimizer and its learning rate. `lr` is for `base_batch` samples per step and is scaled to what a step consumes."""
+    """The optimizer and its learning rate. `lr` is for `base_batch` samples per step and is scaled
+    to what a step consumes.
+    """
 
     name: Literal["adamw", "sgd"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 3e-4
@@ -56,7 +60,7 @@ class OptimizerSpec(Strict):
 
 
 class LrWindow(Strict):
-    """The learning rate is multiplied by `factor` from `first_step` to `last_step`, both included."""
+    """The learning rate times `factor`, from `first_step` to `last_step`, both included."""
 
     first_step: Positive
     last_step: Positive
@@ -91,7 +95,9 @@ class TrainSpec(Strict):
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
         if self.optimizer.warmup_steps > self.steps:
-            raise ValueError(f"optimizer.warmup_steps {self.optimizer.warmup_steps} is more than steps {self.steps}")
+            raise ValueError(
+                f"optimizer.warmup_steps {self.optimizer.warmup_steps} exceeds steps {self.steps}"
+            )
         return self
 
 
@@ -125,12 +131,16 @@ class CheckpointSpec(Strict):
         if store == "default" or (store.startswith("file:///") and "\0" not in store):
             return store
         if store.startswith("s3://"):
-            raise ValueError("s3:// stores are not in this version; use default or file:///absolute/folder")
+            raise ValueError(
+                "s3:// stores are not in this version; use default or file:///absolute/folder"
+            )
         raise ValueError(f"{store!r} is neither default nor file:///absolute/folder")
 
 
 class RecoverySpec(Strict):
-    """Budgets of what may be done without a person, per 24 h; a restart followed by a new commit is refunded."""
+    """Budgets of what may be done without a person, per 24 h; a restart followed by a new commit
+    is refunded.
+    """
 
     max_restarts: Annotated[int, Field(ge=0)] = 5
     max_rollbacks: Annotated[int, Field(ge=0)] = 3

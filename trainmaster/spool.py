@@ -1,11 +1,14 @@
-"""The spool's format: frames appended to a file by one writer, read by any number of readers. Pure codec; files are opened elsewhere.
+"""The spool's format: frames appended to a file by one writer, read by any number of readers. Pure
+codec; files are opened elsewhere.
 
-A frame is `<u32 payload length><u32 crc32 of kind and payload><u8 kind><payload>`, little-endian. The first frame of a file is its
-header: JSON that names the stream and the metrics of its sample rows. Each append is one write, so a crash can tear only the last frame,
-and a reader stops before a torn frame. A cursor is a byte offset between two frames.
+A frame is `<u32 payload length><u32 crc32 of kind and payload><u8 kind><payload>`, little-endian.
+The first frame of a file is its header: JSON that names the stream and the metrics of its sample
+rows. Each append is one write, so a crash can tear only the last frame, and a reader stops before
+a torn frame. A cursor is a byte offset between two frames.
 
-Kinds: H header (JSON), E event (JSON as `wire.Event`), S sample row: `<i64 step><f64 at><f64 value>...`, values in the header's order,
-NaN where a metric was not measured is told apart from a measured NaN by its payload (`MISSING`).
+Kinds: H header (JSON), E event (JSON as `wire.Event`), S sample row: `<i64 step><f64 at><f64
+    value>...`, values in the header's order, NaN where a metric was not measured is told apart
+    from a measured NaN by its payload (`MISSING`).
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class Header:
 
 @dataclass(slots=True)
 class Frames:
-    """What was decoded: events as parsed JSON, sample rows as (step, at, values), and where the next frame begins."""
+    """What was decoded: events as parsed JSON, sample rows as (step, at, values), and where the
+    next frame begins.
+    """
 
     end_offset: int
     header: Header | None = None
@@ -56,7 +61,9 @@ def is_missing(value: float) -> bool:
 
 def encode_header(header: Header) -> bytes:
     """Return the first frame of a file."""
-    return _frame(b"H", json.dumps({"stream": header.stream, "metrics": list(header.metrics)}).encode())
+    return _frame(
+        b"H", json.dumps({"stream": header.stream, "metrics": list(header.metrics)}).encode()
+    )
 
 
 def encode_event(event_json: bytes) -> bytes:
@@ -70,12 +77,14 @@ def encode_row(layout: struct.Struct, step: int, at: float, values: Sequence[flo
 
 
 def decode(data: bytes, *, offset: int, header: Header | None, max_frames: int = 1 << 30) -> Frames:
-    """Decode the whole frames of `data`, which was read at `offset` of a file whose header is `header`.
+    """Decode the whole frames of `data`, which was read at `offset` of a file whose header is
+    `header`.
 
     A torn last frame is left for the next read.
 
     Raises:
-        IntegrityError: a whole frame whose checksum is wrong, or a sample row before the header: the file is damaged from here on.
+        IntegrityError: a whole frame whose checksum is wrong, or a sample row before the header:
+            the file is damaged from here on.
     """
     frames = Frames(offset, header)
     position = 0

@@ -1,11 +1,13 @@
 """The one exchange between a node and the control plane: `sync`.
 
-The agent says: I am alive, this runs here, this is what I saw. The control plane answers: I have stored up to n of each stream, this is
-what should be running, come back in t. Non-finite numbers travel as the strings "NaN", "Infinity" and "-Infinity".
+The agent says: I am alive, this runs here, this is what I saw. The control plane answers: I have
+stored up to n of each stream, this is what should be running, come back in t. Non-finite numbers
+travel as the strings "NaN", "Infinity" and "-Infinity".
 
-Facts are sent at least once and stored once: each batch names the byte range of its spool stream, is stored with the new cursor in one
-transaction, and only if it begins where the stored cursor stands; the answer names the cursor, and the agent continues from there, be it
-forwards or backwards.
+Facts are sent at least once and stored once: each batch names the byte range of its spool stream,
+is stored with the new cursor in one transaction, and only if it begins where the stored cursor
+stands; the answer names the cursor, and the agent continues from there, be it forwards or
+backwards.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Message(BaseModel):
 
 
 class Event(Message):
-    """Something that has happened, told by a rank or an agent. `kind` is past tense; `data` is documented in docs/events.md."""
+    """Something that has happened, told by a rank or an agent. `kind` is past tense; `data` is
+    documented in docs/events.md.
+    """
 
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,60}$")]
     at: AwareDatetime
@@ -55,7 +59,9 @@ class Columns(Message):
 
 
 class Batch(Message):
-    """The facts that lie between two byte offsets of a spool stream ("agent", or "RUN/GENERATION/RANK")."""
+    """The facts that lie between two byte offsets of a spool stream ("agent", or
+    "RUN/GENERATION/RANK").
+    """
 
     stream: Annotated[str, Field(max_length=200)]
     from_offset: Annotated[int, Field(ge=0)]
@@ -90,7 +96,8 @@ class Sync(Message):
     """What a node says.
 
     Attributes:
-        boot: random per agent process; a new one tells that the agent, and with it every rank, started anew.
+        boot: random per agent process; a new one tells that the agent, and with it every rank,
+            started anew.
         sent_at: the node's clock, only to show skew; nothing is decided by it.
         address: host under which other nodes reach this one.
         metrics_port: where Prometheus finds the agent's /metrics; null when it has none.
@@ -130,14 +137,17 @@ class Assignment(Message):
     """What one generation of one run should look like on one node.
 
     Attributes:
-        hosts_store: this node is to host the generation's TCPStore and report its address in `Running.store`.
+        hosts_store: this node is to host the generation's TCPStore and report its address in
+            `Running.store`.
         store: its address once known; ranks start when it is.
         spec: the run's spec as resolved; `plan` says which rank does what.
-        skip: inclusive batch ranges that nobody consumes, inherited from the parents and this attempt's own.
+        skip: inclusive batch ranges that nobody consumes, inherited from the parents and this
+            attempt's own.
         lr_windows: [first_step, last_step, factor] by which the learning rate is multiplied.
         checkpoint_every: steps between checkpoints, resolved.
         checkpoint_root: URL of the run's checkpoint folder.
-        orders: all orders of this generation that no rank has yet acknowledged as applied or refused.
+        orders: all orders of this generation that no rank has yet acknowledged as applied or
+            refused.
     """
 
     run: str
@@ -158,7 +168,8 @@ class Assignment(Message):
 
 
 class Chore(Message):
-    """A piece of work for an agent that is not training. Its result comes back as the event `chore_done`.
+    """A piece of work for an agent that is not training. Its result comes back as the event
+    `chore_done`.
 
     kinds: "describe" {workload, params, data}; "verify" {location}; "retire" {location}.
     """
@@ -184,7 +195,9 @@ class SyncReply(Message):
 
 
 class WorkloadInfo(Message):
-    """What `describe` found out about a workload: one entry per layer, sizes in parameters and bytes."""
+    """What `describe` found out about a workload: one entry per layer, sizes in parameters and
+    bytes.
+    """
 
     num_layers: int
     layers: list[dict[str, Any]] = []

@@ -1,4 +1,6 @@
-"""What the agent hands to a rank: two files, and nothing else. No torch here; both sides import it."""
+"""What the agent hands to a rank: two files, and nothing else. No torch here; both sides import
+it.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,13 @@ class Link(Strict):
 
 
 class Emulation(Strict):
-    """A device slower than the real one, for development, drills and honest benchmarks on small machines.
+    """A device slower than the real one, for development, drills and honest benchmarks on small
+    machines.
 
     Attributes:
         speed: compute takes 1 / speed as long; the rest is slept.
-        layer_time_s: instead: fixed seconds per layer and micro-batch of a forward; a backward takes twice that.
+        layer_time_s: instead: fixed seconds per layer and micro-batch of a forward; a backward
+            takes twice that.
         memory_bytes: what the device claims to have.
         links: node name -> what a message to it costs.
     """
@@ -40,7 +44,8 @@ class Launch(Message):
 
     Attributes:
         spool: the file that this rank alone appends to.
-        inbox: the file in which orders and drills appear; shared by the node's ranks of this generation, replaced atomically.
+        inbox: the file in which orders and drills appear; shared by the node's ranks of this
+            generation, replaced atomically.
     """
 
     assignment: Assignment
@@ -52,7 +57,9 @@ class Launch(Message):
 
 
 class Inbox(Message):
-    """`inbox.json`: all orders and drills of the generation so far, replaced as a whole when they change."""
+    """`inbox.json`: all orders and drills of the generation so far, replaced as a whole when they
+    change.
+    """
 
     orders: list[Order] = []
     drills: list[Drill] = []

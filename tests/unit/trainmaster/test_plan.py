@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainmaster import layout
+from trainmaster.errors import SpecError
+from trainmaster.plan import ParallelAsk, PipelineAsk, Plan, even_split, resolve
+
+
+def refusals(ask: ParallelAsk, *, num_layers: int = 8, global_batch: int = 64) -> str:
+    with pytest.raises(SpecError) as caught:
+        resolve(ask, num_layers=num_layers, global_batch=global_batch)
+    return str(caught.value)
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 8), st.integers(8, 40), st.integers(1, 4), st.integers(1, 8)
+)
+def test_every_layer_and_every_sample_has_one_owner_per_replica_and_step(
+    replicas, stages, num_layers, micro, per
+):
+    micro_batches = per * replicas * stages
+    ask = ParallelAsk(replicas=replicas, stages=stages, micro_batch=micro)
+    plan = resolve(ask, num_layers=num_layers, global_batch=micro * micro_batches)
+    roles = layout.roles(plan)
+    assert [role.rank for role in roles] == list(range(plan.world_size))
+    for replica in range(replicas):
+        layers = [
+            layer
+            for rank in layout.replica_ranks(plan, replica)
+            for layer in range(roles[rank].first_layer, roles[rank].end_layer)
+        ]
+        assert layers == list(range(num_layers))
+    samples = [
+        position for r in range(replicas) for position in range(*layout.sample_range(plan, r))
+    ]
+    assert samples == list(range(micro * micro_batches))
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert Plan.model_validate(plan.model_dump(mode="json")) == plan
+
+
+@given(st.integers(1, 100), st.integers(1, 100))
+def test_an_even_split_differs_by_at_most_one(total, parts):
+    counts = even_split(total, parts)
+    assert sum(counts) == total
+    assert max(counts) - min(counts) <= 1
+
+
+def test_more_stages_than_layers_is_refused_with_both_numbers():
+    assert "9 stages for 8 layers: at most 8" in refusals(ParallelAsk(stages=9, micro_batch=1))
+
+
+def test_a_batch_that_does_not_divide_is_refused_with_a_proposal():
+    assert "64 is not divisible by micro_batch 7; 8 would fit" in refusals(
+        ParallelAsk(micro_batch=7)
+    )
+
+
+def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_proposal():
+    text = refusals(ParallelAsk(stages=4, micro_batch=32))
+    assert "2 for 4 stages" in text
+    assert "gpipe" in text
+    assert resolve(
+        ParallelAsk(stages=4, micro_batch=32, schedule="gpipe"), num_layers=8, global_batch=64
+    )
+
+
+def test_unproven_cells_are_refused_by_name_all_at_once():
+    text = refusals(ParallelAsk(zero=3, tensor=2, schedule="dualpipev", offload="optimizer"))
+    for field in ("parallel.zero", "parallel.tensor", "parallel.schedule", "parallel.offload"):
+        assert field in text
+
+
+def test_uneven_shares_and_layers_are_kept_as_asked():
+    ask = ParallelAsk(replicas=2, stages=2, micro_batch=8, layers=[[0, 3], [3, 8]], shares=[6, 2])
+    plan = resolve(ask, num_layers=8, global_batch=64)
+    assert plan.shares == [6, 2]
+    assert plan.layers == [[0, 3], [3, 8]]
+
+
+def test_shares_that_do_not_make_the_batch_are_refused_with_the_arithmetic():
+    text = refusals(ParallelAsk(replicas=2, micro_batch=8, shares=[6, 3]))
+    assert "9 micro-batches of 8 samples make 72, but train.global_batch is 64" in text
+
+
+@pytest.mark.parametrize(
+    "layers", [[[0, 4]], [[0, 4], [5, 8]], [[0, 4], [4, 7]], [[4, 8], [0, 4]], [[0], [4, 8]], []]
+)
+def test_layer_ranges_with_gaps_or_wrong_counts_are_refused(layers):
+    assert "parallel.layers" in refusals(ParallelAsk(stages=2, micro_batch=8, layers=layers))
+
+
+def test_ragged_pipelines_are_refused_by_name_in_this_version():
+    ragged = [
+        PipelineAsk(layers=[1, 3, 4], micro_batches=4),
+        PipelineAsk(layers=[2, 6], micro_batches=4),
+    ]
+    assert "ragged" in refusals(ParallelAsk(micro_batch=8, pipelines=ragged))
+
+
+def test_the_default_micro_batch_gives_each_stage_enough_work():
+    plan = resolve(ParallelAsk(replicas=2, stages=2), num_layers=8, global_batch=64)
+    assert plan.micro_batch == 4
+    assert plan.shares == [8, 8]
