@@ -15,6 +15,7 @@ _CHECKPOINT_ID = re.compile(
     r"(?P<run>[a-z0-9][a-z0-9_]*)-g(?P<generation>\d{1,9})-s(?P<step>\d{1,12})"
 )
 _BIDI_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # they make a name read as another one
+_CHECKPOINT_FOLDER = re.compile(r"g(?P<generation>[1-9]\d{0,8})-step(?P<step>0|[1-9]\d{0,11})")
 _WINDOWS_DEVICES = {
     "con",
     "prn",
@@ -66,6 +67,14 @@ def checkpoint_folder(generation: int, step: int) -> str:
     return f"g{generation}-step{step}"
 
 
+def parse_checkpoint_folder(text: str) -> tuple[int, int] | None:
+    """Return (generation, step), or None if `text` is not the name of a checkpoint's folder."""
+    match = _CHECKPOINT_FOLDER.fullmatch(text)
+    if match is None:
+        return None
+    return int(match["generation"]), int(match["step"])
+
+
 def rank_stream(run: str, generation: int, rank: int) -> str:
     """Return the name of the spool stream that one rank of one generation writes."""
     return f"{run}/{generation}/{rank}"
@@ -86,11 +95,12 @@ AGENT_STREAM = "agent"
 def agent_stream(incarnation: str) -> str:
     """Return the name of a node's own spool stream.
 
-    `incarnation` is random per spool file, so that a file begun anew (rotation, a fresh disk) never meets the cursor of another.
+    `incarnation` is random per spool file, so that a file begun anew (rotation, a fresh disk)
+    never meets the cursor of another.
     """
     return f"{AGENT_STREAM}:{incarnation}"
 
 
 def is_agent_stream(stream: str) -> bool:
-    """Return whether `stream` carries a node's own facts. Cursors of such streams are kept per node."""
+    """Return whether `stream` carries a node's own facts; its cursor is kept per node."""
     return stream.partition(":")[0] == AGENT_STREAM
