@@ -82,11 +82,33 @@ class UnavailableError(TrainmasterError):
 
 
 class IntegrityError(TrainmasterError):
-    """Bytes are not what their digest says. Never ignored, never retried."""
+    """Bytes are not what their digest says. Never ignored, never retried.
+
+    Attributes:
+        file: the file that is wrong, as the manifest names it, where one is.
+        block: index of the wrong block in it, from 0; None when the file as a whole is meant.
+        expected: what should have been there.
+        seen: what was there.
+    """
 
     code = "integrity"
     http_status = 500
     exit_status = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        block: int | None = None,
+        expected: str | None = None,
+        seen: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.block = block
+        self.expected = expected
+        self.seen = seen
 
 
 @dataclass(frozen=True, slots=True)

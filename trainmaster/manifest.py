@@ -103,34 +103,39 @@ def decode(data: bytes) -> Manifest:
     """Read `manifest.json`.
 
     Raises:
-        IntegrityError: not a manifest, of a newer format, or not what its own digest says.
+        IntegrityError: not a manifest, of a newer format, not what its own digest says, or not byte
+            for byte what `encode` makes of it.
     """
     if len(data) > MAX_MANIFEST_BYTES:
-        raise IntegrityError(
-            f"{MANIFEST_NAME}: has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are read"
-        )
+        raise _broken(f"has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are read")
     try:
         raw = json.loads(data)
-        if (
-            isinstance(raw, dict)
-            and isinstance(raw.get("format"), int)
-            and raw["format"] > FORMAT_VERSION
-        ):
-            raise IntegrityError(
-                f"{MANIFEST_NAME}: format {raw['format']} is newer than this version reads"
-                f" ({FORMAT_VERSION})"
-            )
+        newer = raw.get("format") if isinstance(raw, dict) else None
+        if isinstance(newer, int) and newer > FORMAT_VERSION:
+            raise _broken(f"format {newer} is newer than this version reads ({FORMAT_VERSION})")
         manifest = Manifest.model_validate(raw)
+        canonical = encode(manifest)
     except (ValueError, RecursionError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
         what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
-        raise IntegrityError(f"{MANIFEST_NAME}: cannot be read as a manifest: {what}") from error
+        raise _broken(f"cannot be read as a manifest: {what}") from error
     expected, seen = manifest.digest, _body_digest(manifest)
     if expected != seen:
-        raise IntegrityError(
-            f"{MANIFEST_NAME}: expected {expected}, seen {seen}: changed after it was written"
+        raise _broken("was changed after it was written", expected=expected, seen=seen)
+    if canonical != data:
+        raise _broken(
+            "is not in the canonical form: it was changed after it was written",
+            expected=sha256(canonical),
+            seen=sha256(data),
         )
     return manifest
+
+
+def _broken(what: str, *, expected: str | None = None, seen: str | None = None) -> IntegrityError:
+    values = f" (expected {expected}, seen {seen})" if expected else ""
+    return IntegrityError(
+        f"{MANIFEST_NAME}: {what}{values}", file=MANIFEST_NAME, expected=expected, seen=seen
+    )
 
 
 def _body_digest(manifest: Manifest) -> str:
