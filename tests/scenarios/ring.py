@@ -1,0 +1,181 @@
+"""A whole Trainmaster in a folder of its own, driven through the commands that outsiders rely on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+TRAINMASTER = Path(sys.executable).with_name("trainmaster")
+TERMINAL = {"succeeded", "failed", "stopped", "paused"}
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(look: Callable[[], T], *, within_s: float = 60, what: str = "") -> T:
+    """Look again until the answer is true; say what was seen last when it never is."""
+    deadline = time.monotonic() + within_s
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}; seen last: {seen!r}"
+        time.sleep(0.1)
+
+
+class CommandFailedError(AssertionError):
+    """A command that returned something else than was expected of it."""
+
+
+class Ring:
+    """One home, one control plane, one agent, no dashboard unless asked for."""
+
+    def __init__(self, home: Path, **settings: str) -> None:
+        self.home = home
+        self.port = free_port()
+        self.environment = {
+            **{
+                key: value
+                for key, value in os.environ.items()
+                if not key.startswith("TRAINMASTER_")
+            },
+            "TRAINMASTER_HOME": str(home),
+            "TRAINMASTER_PORT": str(self.port),
+            "TRAINMASTER_URL": f"http://127.0.0.1:{self.port}",
+            "TRAINMASTER_ALLOW_DRILLS": "1",
+            "OMP_NUM_THREADS": "1",
+            **settings,
+        }
+
+    def call(self, *words: object, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """Run one command; any other exit status than `expect` is a failure that shows what was
+        said.
+        """
+        done = subprocess.run(
+            [TRAINMASTER, *map(str, words)],
+            env=self.environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        if expect is not None and done.returncode != expect:
+            raise CommandFailedError(
+                f"{words}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+            )
+        return done
+
+    def json(self, *words: object, expect: int | None = 0) -> Any:
+        return json.loads(self.call(*words, "--json", expect=expect).stdout)
+
+    def up(self, *options: object) -> None:
+        self.call(
+            "up", "--detach", "--no-dashboard", "--port", self.port, "--home", self.home, *options
+        )
+
+    def down(self) -> None:
+        self.call("down", "--home", self.home, expect=None)
+
+    def process(self, name: str) -> dict[str, Any]:
+        [found] = [each for each in self.json("ps") if each["name"] == name]
+        return dict(found)
+
+    def kill(self, name: str) -> int:
+        """Kill -9 one part, and return the pid it had."""
+        pid = int(self.process(name)["pid"])
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def submit(self, spec: dict[str, Any]) -> str:
+        path = self.home.parent / f"{spec['name']}.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return str(self.json("submit", path)["id"])
+
+    def show(self, run: str) -> dict[str, Any]:
+        return dict(self.json("show", run))
+
+    def wait_for(self, run: str, *states: str, within_s: float = 120) -> dict[str, Any]:
+        wanted = set(states)
+
+        def look() -> dict[str, Any] | None:
+            seen = self.show(run)
+            if seen["state"] in TERMINAL - wanted:
+                raise AssertionError(f"{run} is {seen['state']}, not {wanted}: {seen['because']}")
+            return seen if seen["state"] in wanted else None
+
+        found = until(look, within_s=within_s, what=f"{run} to be {wanted}")
+        assert found is not None
+        return found
+
+    def wait_for_step(
+        self, run: str, step: int, *, generation: int | None = None
+    ) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            seen = self.show(run)
+            assert seen["state"] != "failed", seen["because"]
+            far = (seen["step"] or 0) >= step
+            return seen if far and generation in {None, seen["generation"]} else None
+
+        found = until(look, within_s=120, what=f"{run} to reach step {step}")
+        assert found is not None
+        return found
+
+    def losses(self, run: str) -> dict[int, float | str]:
+        points = self.json("series", run, "loss", "--points", 1_000_000)["points"]
+        steps = [step for _, step, _, _ in points]
+        assert steps == sorted(set(steps)), "each step once, ascending"
+        return {step: value for _, step, value, _ in points}
+
+    def events(self, run: str, kind: str | None = None) -> list[dict[str, Any]]:
+        found = self.json("events", run)
+        return [each for each in found if kind in {None, each["kind"]}]
+
+
+def tiny(name: str, corpus: Path, *, steps: int = 150, **train: Any) -> dict[str, Any]:
+    """A model that steps in milliseconds, data parallel 2 x pipeline parallel 2."""
+    return {
+        "name": name,
+        "workload": "worker.workloads.byte_gpt:workload",
+        "params": {"layers": 4, "width": 32, "heads": 2, "context": 32},
+        "data": {"source": f"text:{corpus}"},
+        "train": {
+            "steps": steps,
+            "global_batch": 16,
+            "optimizer": {"lr": 1e-3, "warmup_steps": 5, "decay": "cosine", "grad_clip": 1.0},
+            **train,
+        },
+        "parallel": {"replicas": 2, "stages": 2, "micro_batch": 2},
+        "checkpoint": {"every_steps": 10, "trust_after_steps": 5},
+    }
+
+
+@contextmanager
+def running(home: Path, *options: object, **settings: str) -> Iterator[Ring]:
+    ring = Ring(home, **settings)
+    try:
+        ring.up(*options)
+        yield ring
+    finally:
+        ring.down()
+
+
+def same_losses(one: dict[int, float | str], other: dict[int, float | str]) -> Sequence[int]:
+    """Return the steps at which two runs differ in their bits."""
+    return [step for step in sorted(one.keys() | other.keys()) if one.get(step) != other.get(step)]
