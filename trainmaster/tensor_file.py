@@ -1,7 +1,7 @@
 """The header of a safetensors file: written and read here, byte by byte, without torch.
 
-A file is `<u64 n><n bytes of JSON, padded with spaces><data>`, little-endian. The JSON maps each key
-to {dtype, shape, data_offsets}; offsets count from the start of the data, whose bytes belong to
+A file is `<u64 n><n bytes of JSON, padded with spaces><data>`, little-endian. The JSON maps each
+key to {dtype, shape, data_offsets}; offsets count from the start of the data, whose bytes belong to
 exactly one tensor each. A header is judged before anything is allocated on its word.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 PREFIX_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
+MAX_AXES = 64
 DATA_ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element's size
 METADATA_KEY = "__metadata__"
 DTYPE_BYTES: Mapping[str, int] = {
@@ -65,7 +66,7 @@ def encode_header(
     position = 0
     document: dict[str, Any] = {METADATA_KEY: dict(metadata)}
     for key, dtype, shape in ordered:
-        assert key != METADATA_KEY and key not in document, f"key {key!r} is taken"
+        assert key not in document, f"key {key!r} is taken"
         size = prod(shape) * DTYPE_BYTES[dtype]
         document[key] = {
             "dtype": dtype,
@@ -143,9 +144,10 @@ def _checked_span(key: str, entry: object, data_start: int) -> TensorSpan:
 
 
 def _are_counts(values: object) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-        for value in values
+    return (
+        isinstance(values, list)
+        and len(values) <= MAX_AXES
+        and all(type(value) is int and 0 <= value < 2**63 for value in values)
     )
 
 

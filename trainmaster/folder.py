@@ -1,0 +1,71 @@
+"""Verification of a checkpoint in a folder of this machine.
+
+Reads files; the judgement is in `verification`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from trainmaster.errors import NotFoundError, UnavailableError, UserError
+from trainmaster.verification import Report, verify
+
+MAX_LISTED_FOLDERS = 100_000
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in the place of a file must not block
+
+
+def local_path(location: str) -> Path:
+    """Return the folder that `location` names: a file:// URL or a plain path.
+
+    Raises:
+        UserError: it is the URL of something that is not a folder of this machine.
+    """
+    if "://" not in location:
+        return Path(location)
+    parts = urlsplit(location)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or "\0" in path:
+        raise UserError(f"{location!r} is not a folder of this machine (file:///absolute/path)")
+    return Path(path)
+
+
+def verify_folder(path: Path, *, manifest_sha256: str | None = None) -> Report:
+    """Check the checkpoint in the folder `path`; see `verification.verify`.
+
+    Raises:
+        NotFoundError: there is no such folder.
+        UnavailableError: the folder or a file in it cannot be read now.
+    """
+    if not path.is_dir():
+        raise NotFoundError(f"{path} is not a folder")
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        descriptor = os.open(path / name, _READ)
+        try:
+            return os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
+
+    return verify(
+        read=read,
+        size=lambda name: (path / name).stat().st_size,
+        names=lambda: _names(path),
+        folder=path.resolve().name,
+        manifest_sha256=manifest_sha256,
+    )
+
+
+def _names(path: Path) -> Iterator[str]:
+    """Yield the files below `path`, not following links to folders."""
+    for count, (parent, _, files) in enumerate(os.walk(path, onerror=_refuse)):
+        if count > MAX_LISTED_FOLDERS:
+            return
+        for name in files:
+            yield (Path(parent) / name).relative_to(path).as_posix()
+
+
+def _refuse(error: OSError) -> None:
+    raise UnavailableError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -1,0 +1,224 @@
+"""Reading a checkpoint so that no byte is used before its digest has been seen.
+
+Pure: the I/O is passed in. The rank that restores and the person who asks `verify` both read
+through here. Everything raises `IntegrityError` at the first thing wrong, with the file, the block,
+what was expected and what was seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from trainmaster import manifest as manifests
+from trainmaster.consistency import contradiction
+from trainmaster.errors import IntegrityError, UnavailableError
+from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, STATE_NAME, FileEntry, Manifest
+from trainmaster.tensor_file import (
+    PREFIX_BYTES,
+    HeaderError,
+    TensorSpan,
+    decode_header,
+    header_length,
+)
+
+Read = Callable[[str, int, int], bytes]
+"""(name, offset, length) -> bytes, fewer only at the file's end.
+
+FileNotFoundError if it is not there; an OSError if it cannot be read.
+"""
+Size = Callable[[str], int]
+"""name -> bytes. FileNotFoundError if it is not there."""
+
+
+def open_manifest(
+    read: Read, size: Size, *, folder: str | None = None, manifest_sha256: str | None = None
+) -> tuple[Manifest, str]:
+    """Return the manifest and the digest of its bytes, once it has proved consistent.
+
+    Args:
+        folder: the name of the checkpoint's folder; one of the form gG-stepS must agree with it.
+        manifest_sha256: the digest it must have, where one is known.
+
+    Raises:
+        IntegrityError: it is missing, damaged, another one than expected, or contradicts itself.
+        UnavailableError: it cannot be read now.
+    """
+    data = _read_whole(MANIFEST_NAME, manifests.MAX_MANIFEST_BYTES, read, size)
+    seen = manifests.sha256(data)
+    if manifest_sha256 is not None and seen != manifest_sha256:
+        raise IntegrityError(
+            f"{MANIFEST_NAME}: expected {manifest_sha256}, seen {seen}: it is not the manifest that"
+            " was committed here",
+            file=MANIFEST_NAME,
+            expected=manifest_sha256,
+            seen=seen,
+        )
+    manifest = manifests.decode(data)
+    problem = contradiction(manifest, folder)
+    if problem is not None:
+        raise IntegrityError(f"{MANIFEST_NAME}: {problem}", file=MANIFEST_NAME)
+    return manifest, seen
+
+
+def read_state(manifest: Manifest, read: Read) -> dict[str, Any]:
+    """Return the content of `state.json`, verified.
+
+    Raises:
+        IntegrityError: it is missing or damaged, or is not a JSON object.
+        UnavailableError: it cannot be read now.
+    """
+    file = VerifiedFile(STATE_NAME, manifest.files[STATE_NAME], read)
+    try:
+        state = json.loads(b"".join(file.pieces(0, file.entry.bytes)))
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(f"{STATE_NAME}: is not JSON: {error}", file=STATE_NAME) from error
+    if not isinstance(state, dict):
+        raise IntegrityError(f"{STATE_NAME}: is not a JSON object", file=STATE_NAME)
+    return state
+
+
+class VerifiedFile:
+    """A file of which no byte is given out before the block around it has shown its digest.
+
+    Keeps the last block, so that reading in order reads each block once.
+    """
+
+    def __init__(self, name: str, entry: FileEntry, read: Read) -> None:
+        self.name = name
+        self.entry = entry
+        self._read = read
+        self._kept: tuple[int, bytes] | None = None
+
+    def block(self, index: int) -> bytes:
+        """Return one block.
+
+        Raises:
+            IntegrityError: the file is missing or too short, or the block's digest differs.
+            UnavailableError: it cannot be read now.
+        """
+        if self._kept is not None and self._kept[0] == index:
+            return self._kept[1]
+        start = index * BLOCK_BYTES
+        length = min(BLOCK_BYTES, self.entry.bytes - start)
+        data = _read(self.name, start, length, self._read)
+        if len(data) != length:
+            raise wrong_size(self.name, self.entry.bytes, f"{start + len(data)} bytes")
+        expected, seen = self.entry.blocks[index], manifests.sha256(data)
+        if seen != expected:
+            raise IntegrityError(
+                f"{self.name}: block {index}: expected {expected}, seen {seen}",
+                file=self.name,
+                block=index,
+                expected=expected,
+                seen=seen,
+            )
+        self._kept = index, data
+        return data
+
+    def pieces(self, start: int, end: int) -> Iterator[memoryview]:
+        """Yield the bytes of the half-open range [start, end), block by block."""
+        while start < end:
+            index, within = divmod(start, BLOCK_BYTES)
+            piece = memoryview(self.block(index))[within : within + end - start]
+            yield piece
+            start += len(piece)
+
+    def spans(self) -> dict[str, TensorSpan]:
+        """Return where each tensor of this safetensors file lies.
+
+        Raises:
+            IntegrityError: also when the header is not one.
+        """
+        try:
+            prefix = b"".join(self.pieces(0, min(PREFIX_BYTES, self.entry.bytes)))
+            end = header_length(prefix, self.entry.bytes)
+            return decode_header(b"".join(self.pieces(0, end)), self.entry.bytes)
+        except HeaderError as error:
+            raise IntegrityError(f"{self.name}: {error}", file=self.name) from error
+
+
+Shards = Mapping[str, tuple[str, tuple[int, ...]]]
+"""key -> (dtype, shape) of the tensors that one file holds, as the manifest says."""
+
+
+def shards_by_file(manifest: Manifest) -> dict[str, dict[str, tuple[str, tuple[int, ...]]]]:
+    """Return for each file what the manifest says is in it."""
+    found: dict[str, dict[str, tuple[str, tuple[int, ...]]]] = {}
+    for shards in manifest.tensors.values():
+        for shard in shards:
+            found.setdefault(shard.file, {})[shard.key] = (shard.dtype, tuple(shard.shape))
+    return found
+
+
+def checked_spans(file: VerifiedFile, shards: Shards) -> dict[str, TensorSpan]:
+    """Return the header's entries once they agree with the manifest's.
+
+    Raises:
+        IntegrityError: they do not, or the header is damaged.
+    """
+    spans = file.spans()
+    for key in sorted(spans.keys() | shards.keys()):
+        seen = f"{spans[key].dtype} {list(spans[key].shape)}" if key in spans else "nothing"
+        wanted = f"{shards[key][0]} {list(shards[key][1])}" if key in shards else "nothing"
+        if seen != wanted:
+            raise IntegrityError(
+                f"{file.name}: tensor {key!r}: expected {wanted}, seen {seen} in the file's header",
+                file=file.name,
+                expected=wanted,
+                seen=seen,
+            )
+    return spans
+
+
+def wrong_size(name: str, wanted: int, seen: str, *, at_most: bool = False) -> IntegrityError:
+    """Return the error that says how long the file should be."""
+    expected = f"at most {wanted} bytes" if at_most else f"{wanted} bytes"
+    return IntegrityError(
+        f"{name}: expected {expected}, seen {seen}", file=name, expected=expected, seen=seen
+    )
+
+
+def _read_whole(name: str, limit: int, read: Read, size: Size) -> bytes:
+    length = file_size(name, size)
+    if length > limit:
+        raise wrong_size(name, limit, f"{length} bytes", at_most=True)
+    return _read(name, 0, length, read)
+
+
+def _read(name: str, offset: int, length: int, read: Read) -> bytes:
+    try:
+        return read(name, offset, length)
+    except OSError as error:
+        raise _read_error(name, error) from error
+
+
+def file_size(name: str, size: Size) -> int:
+    """Return the bytes in the file.
+
+    Raises:
+        IntegrityError: there is no such file.
+        UnavailableError: it cannot be looked at now.
+    """
+    try:
+        return size(name)
+    except OSError as error:
+        raise _read_error(name, error) from error
+
+
+def _read_error(name: str, error: OSError) -> IntegrityError | UnavailableError:
+    """Tell bytes that are gone from a store that is merely out of reach."""
+    if isinstance(error, FileNotFoundError):
+        return IntegrityError(
+            f"{name}: expected a file, seen nothing: it is missing",
+            file=name,
+            expected="a file",
+            seen="nothing",
+        )
+    if error.errno in {errno.EIO, errno.EISDIR}:
+        return IntegrityError(
+            f"{name}: cannot be read: {error}", file=name, expected="a file", seen=str(error)
+        )
+    return UnavailableError(f"{name}: cannot be read now: {error}", code="storage_unavailable")
