@@ -13,6 +13,7 @@ from typing import Any
 from control.snapshot import LrWindow, Range
 from trainmaster.orders import Drill
 from trainmaster.plan import Plan
+from trainmaster.spec import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,14 @@ class IncidentChange:
 
 @dataclass(frozen=True, slots=True)
 class NewDrill:
-    """A drill for the current generation; `request` is the person's."""
+    """A drill for `generation`; `request` is the person's.
+
+    A sticky drill is carried into each later generation under the same id, so (run, generation, id) tells drills apart.
+    """
 
     drill: Drill
     request: int | None = None
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,10 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class NewChore:
-    """Work for an agent. `node` None lets any present node take it."""
+    """Work for an agent. `node` None lets any present node take it.
+
+    `verify` and `retire` carry {"location", "checkpoint"}, `describe` {"workload", "params", "data"}.
+    """
 
     kind: str
     args: Mapping[str, Any]
@@ -150,7 +158,14 @@ class NewChore:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What should change. `state` None leaves the state; `because` is stored with a changed state and shown."""
+    """What should change. None leaves a field as it is.
+
+    Attributes:
+        because: when not empty, replaces the run's `because`: why it is in this state, or what it waits for.
+        spec: the amended spec.
+        next_look_at: when the run is due again; at `now` when this turn's change lets the next one act at once. New facts and
+            requests make a run due earlier.
+    """
 
     run: str
     expected_version: int
@@ -160,6 +175,7 @@ class Decision:
     because: str = ""
     code: str | None = None
     weights_sha256: str | None = None
+    spec: RunSpec | None = None
     attempt_end: AttemptEnd | None = None
     new_attempt: NewAttempt | None = None
     orders: tuple[NewOrder, ...] = ()
@@ -177,6 +193,8 @@ class Decision:
         return bool(
             self.state
             or self.desired
+            or self.because
+            or self.spec
             or self.weights_sha256
             or self.attempt_end
             or self.new_attempt

@@ -48,6 +48,8 @@ class Attempt:
         store: address of its TCPStore, once a node told it.
         ready_at: when all its ranks had restored and met.
         last_step: newest step of which a sample is stored; None before the first.
+        last_committed_step: newest step at which it committed a checkpoint, retired ones included; None before the first.
+        because: why it ended, in words (`AttemptEnd.because`); empty while it lives.
     """
 
     generation: int
@@ -69,6 +71,8 @@ class Attempt:
     first_step: int | None = None
     last_step: int | None = None
     incident: str | None = None
+    last_committed_step: int | None = None
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Rank:
         failure: what the rank said of its own end: data of its event rank_failed or restore_failed.
         finished: data of its event rank_finished.
         exited_at: when the agent saw it end.
+        boot: the boot of its node's agent that reported it started; another boot of that node means that it is dead.
     """
 
     rank: int
@@ -94,6 +99,7 @@ class Rank:
     exited_at: datetime | None = None
     failure: Mapping[str, Any] | None = None
     finished: Mapping[str, Any] | None = None
+    boot: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint as SQL judges it. `tries` counts the generations that began from it."""
+    """A checkpoint as SQL judges it.
+
+    Attributes:
+        tries: generations that began from it.
+        verified_at: when its bytes were last read back and found right.
+        verifying: whether a `verify` chore for it is not done yet.
+        problem: what its last reading found wrong (file, expected, seen), as a sentence; None when nothing.
+    """
 
     id: str
     generation: int
@@ -128,6 +141,8 @@ class Checkpoint:
     verified_at: datetime | None = None
     trusted_at: datetime | None = None
     loss: float | None = None
+    verifying: bool = False
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +238,10 @@ class RunSnapshot:
         windows: metric -> samples on the surviving lineage, ascending by step, at most the newest `WINDOW_STEPS` steps.
         attempts: all generations, ascending.
         checkpoints: all that are not retired.
+        describing: whether a `describe` chore for this run's workload is not done yet.
+        control_up_since: when this control plane began to receive syncs; a node's lease does not run while none was up.
+        num_incidents: how many this run has had, closed ones included.
+        acted_at: rule -> when it last acted on this run, closed incidents included.
     """
 
     run: Run
@@ -239,6 +258,10 @@ class RunSnapshot:
     windows: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     describe_problems: tuple[str, ...] = ()
     queued_before: int = 0
+    describing: bool = False
+    control_up_since: datetime | None = None
+    num_incidents: int = 0
+    acted_at: Mapping[str, datetime] = field(default_factory=dict)
 
     @property
     def attempt(self) -> Attempt | None:
