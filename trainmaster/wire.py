@@ -76,12 +76,15 @@ class Running(Message):
     Attributes:
         store: host:port of the TCPStore, when this node hosts it.
         ranks: rank -> pid of those alive.
+        quiet_s: rank -> seconds since it last wrote to its spool, on the node's clock. A rank that
+            holds writes too; only a stuck one is quiet.
     """
 
     run: str
     generation: int
     store: str | None = None
     ranks: dict[int, int] = {}
+    quiet_s: dict[int, float] = {}
 
 
 class Device(Message):
