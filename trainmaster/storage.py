@@ -20,7 +20,7 @@ class Storage(Protocol):
     """Files by path below a root. Paths are relative, with "/" between their segments.
 
     An object is there whole or not at all: nobody ever reads half of one, whatever dies when.
-    Methods raise `UserError` for a path that could leave the root, FileNotFoundError where something
+    Methods raise `UserError` for a path that could leave the root, FileNotFoundError where what is
     to be read is not there, `ConflictError` where said, and another OSError or `UnavailableError`
     when the store does not do its part. All may be called from several processes at once.
     """

@@ -84,11 +84,15 @@ class VerifiedFile:
     """A file of which no byte is given out before the block around it has shown its digest.
 
     Keeps the last block, so that reading in order reads each block once.
+
+    Attributes:
+        read_bytes: read and found right so far.
     """
 
     def __init__(self, name: str, entry: FileEntry, read: Read) -> None:
         self.name = name
         self.entry = entry
+        self.read_bytes = 0
         self._read = read
         self._kept: tuple[int, bytes] | None = None
 
@@ -116,6 +120,7 @@ class VerifiedFile:
                 seen=seen,
             )
         self._kept = index, data
+        self.read_bytes += length
         return data
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:

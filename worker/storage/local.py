@@ -3,7 +3,7 @@
 An object is written under a hidden name beside its own, synced, and then renamed (`put`) or linked
 (`create`) to its name; then the folder is synced. Nothing is ever renamed across file systems.
 
-Crash: a reader sees the object whole or not at all; a hidden leftover may stay until the folder goes.
+Crash: a reader sees the object whole or not at all; a hidden leftover stays until the folder goes.
 """
 
 from __future__ import annotations

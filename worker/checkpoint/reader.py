@@ -1,0 +1,199 @@
+"""Restoring from a checkpoint: any part of any tensor, under any layout, verified before use.
+
+Each rank opens the checkpoint by itself and reads only the blocks that hold what it asks for. Bytes
+are hashed in memory and copied from that same memory, so that nothing can change in between.
+Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from trainmaster.errors import UserError
+from trainmaster.manifest import Manifest, ShardEntry
+from trainmaster.storage import Storage
+from trainmaster.tensor_file import DTYPE_BYTES
+from trainmaster.tiling import Box, whole_shape
+from trainmaster.verified import (
+    Read,
+    Shards,
+    VerifiedFile,
+    checked_spans,
+    open_manifest,
+    read_state,
+    shards_by_file,
+)
+from worker.checkpoint import reshard
+from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
+from worker.checkpoint.verify import readers
+from worker.storage import folder_below, open_location
+
+__all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
+
+
+class CheckpointMismatchError(UserError):
+    """The checkpoint is whole, but holds another model than the one to be restored."""
+
+    code = "checkpoint_mismatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a load cost.
+
+    Attributes:
+        bytes: restored into tensors.
+        read_bytes: read and verified for it.
+    """
+
+    bytes: int
+    read_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One part of one shard, and the bytes of the wanted box that it goes to."""
+
+    shard: ShardEntry
+    stored: Box
+    part: Box
+    wanted: Box
+    target: memoryview
+
+
+def open_checkpoint(
+    storage: Storage, location_url: str, *, manifest_sha256: str | None
+) -> OpenCheckpoint:
+    """Return the checkpoint at `location_url` with its manifest and state verified.
+
+    Args:
+        storage: used where the location lies below it; elsewhere the location's own is opened.
+        manifest_sha256: the digest with which it was committed, where known.
+
+    Raises:
+        IntegrityError: the manifest or the state is missing, damaged, or another one than expected.
+        UnavailableError: they cannot be read now.
+        UserError: not the URL of a folder in a store of a known kind.
+    """
+    folder = folder_below(storage, location_url)
+    if folder is None:
+        storage, folder = open_location(location_url)
+    read, size = readers(storage, folder)
+    name = folder.rpartition("/")[2]
+    manifest, seen = open_manifest(read, size, folder=name, manifest_sha256=manifest_sha256)
+    state = read_state(manifest, read)
+    return OpenCheckpoint(location_url, manifest, seen, state, read)
+
+
+class OpenCheckpoint:
+    """A checkpoint whose manifest and state have proved right.
+
+    Attributes:
+        location: its URL.
+        manifest_sha256: digest of the bytes of `manifest.json`.
+        state: the content of `state.json`.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        manifest: Manifest,
+        manifest_sha256: str,
+        state: dict[str, Any],
+        read: Read,
+    ) -> None:
+        self.location = location
+        self.manifest = manifest
+        self.manifest_sha256 = manifest_sha256
+        self.state = state
+        self._read = read
+
+    def load(self, tensors: Mapping[str, torch.Tensor | Shard]) -> Loaded:
+        """Fill the given tensors, in place, with what the checkpoint holds under their names.
+
+        Nothing is cast. When it raises, the tensors hold a mixture: throw them away.
+
+        Raises:
+            CheckpointMismatchError: a name is not in the checkpoint, or has another shape or dtype;
+                all such are named, and nothing has been changed.
+            IntegrityError: bytes are not what the manifest says; names file, block, expected, seen.
+            UnavailableError: they cannot be read now.
+
+        Cost: one block of 16 MiB besides the tensors; a tensor that is not contiguous in host
+        memory is assembled there first.
+        """
+        started = time.perf_counter()
+        shards = {name: as_shard(tensor) for name, tensor in tensors.items()}
+        self._refuse_mismatch(shards)
+        staged: list[tuple[torch.Tensor, torch.Tensor]] = []
+        moves: dict[str, list[_Move]] = {}
+        for name, shard in shards.items():
+            tensor = shard.tensor.detach()
+            if tensor.device.type != "cpu" or not tensor.is_contiguous():
+                staged.append((tensor, torch.empty(tensor.shape, dtype=tensor.dtype)))
+                tensor = staged[-1][1]
+            for move in self._moves(name, shard.box, bytes_of(tensor)):
+                moves.setdefault(move.shard.file, []).append(move)
+        expected = shards_by_file(self.manifest)
+        read_bytes = 0
+        for name in sorted(moves):
+            file = VerifiedFile(name, self.manifest.files[name], self._read)
+            _fill(file, moves[name], expected[name])
+            read_bytes += file.read_bytes
+        for tensor, copy in staged:
+            tensor.copy_(copy)
+        num_bytes = sum(
+            shard.tensor.numel() * shard.tensor.element_size() for shard in shards.values()
+        )
+        return Loaded(num_bytes, read_bytes, time.perf_counter() - started)
+
+    def _refuse_mismatch(self, shards: Mapping[str, Shard]) -> None:
+        problems = [
+            f"{name!r} {problem}"
+            for name, shard in shards.items()
+            if (problem := self._mismatch(name, shard)) is not None
+        ]
+        if problems:
+            raise CheckpointMismatchError(
+                f"{self.location} does not fit the model: " + "; ".join(problems)
+            )
+
+    def _mismatch(self, name: str, shard: Shard) -> str | None:
+        stored = self.manifest.tensors.get(name)
+        if stored is None:
+            return "is not in it"
+        wanted_dtype = DTYPE_NAMES.get(shard.tensor.dtype, str(shard.tensor.dtype))
+        if stored[0].dtype != wanted_dtype:
+            return f"is {stored[0].dtype} in it and {wanted_dtype} here"
+        shape = whole_shape([_box(entry) for entry in stored])
+        if shape != tuple(shard.global_shape):
+            return f"has the shape {list(shape)} in it and {list(shard.global_shape)} here"
+        return None
+
+    def _moves(self, name: str, wanted: Box, target: memoryview) -> Iterator[_Move]:
+        entries = self.manifest.tensors[name]
+        boxes = [_box(entry) for entry in entries]
+        for fetch in reshard.plan(wanted, boxes):
+            yield _Move(entries[fetch.index], boxes[fetch.index], fetch.part, wanted, target)
+
+
+def _fill(file: VerifiedFile, moves: list[_Move], expected: Shards) -> None:
+    spans = checked_spans(file, expected)
+    for move in sorted(moves, key=lambda move: spans[move.shard.key].start):
+        start = spans[move.shard.key].start
+        item = DTYPE_BYTES[move.shard.dtype]
+        for run in reshard.runs(move.part, move.stored, move.wanted):
+            source, target = start + run.source * item, run.target * item
+            for piece in file.pieces(source, source + run.length * item):
+                move.target[target : target + len(piece)] = piece
+                target += len(piece)
+
+
+def _box(entry: ShardEntry) -> Box:
+    return Box(tuple(entry.global_offset), tuple(entry.shape))

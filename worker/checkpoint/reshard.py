@@ -1,0 +1,75 @@
+"""Which bytes of which stored shard go where in a tensor that is cut another way. Pure arithmetic.
+
+A stored shard and a wanted part are both boxes in the coordinates of the whole tensor. What they
+have in common is a box again; in memory it is a series of runs, contiguous on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from trainmaster.tiling import Box
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A part of a wanted box that lies in the stored shard of number `index`."""
+
+    index: int
+    part: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`length` elements from element `source` of a shard to element `target` of a wanted box."""
+
+    source: int
+    target: int
+    length: int
+
+
+def plan(wanted: Box, stored: Sequence[Box]) -> list[Fetch]:
+    """Return the parts that together make up `wanted`, in order of the shards.
+
+    Assumes:
+        `stored` tile the whole tensor, and `wanted` lies in it.
+    """
+    overlaps = ((index, wanted.overlap(box)) for index, box in enumerate(stored))
+    return [Fetch(index, part) for index, part in overlaps if part is not None]
+
+
+def runs(part: Box, source: Box, target: Box) -> Iterator[Run]:
+    """Yield the runs of `part` in ascending order of place in both, as long as they can be.
+
+    Args:
+        part: lies in both `source` and `target`, which are stored in row-major order.
+    """
+    length = 1
+    inner = len(part.shape)  # axes from here on are one run
+    while inner > 0:
+        inner -= 1
+        length *= part.shape[inner]
+        if not part.shape[inner] == source.shape[inner] == target.shape[inner]:
+            break
+    source_strides, target_strides = _strides(source.shape), _strides(target.shape)
+    source_start = _place(part.offset, source.offset, source_strides)
+    target_start = _place(part.offset, target.offset, target_strides)
+    for index in product(*map(range, part.shape[:inner])):
+        yield Run(
+            source_start + sum(i * s for i, s in zip(index, source_strides, strict=False)),
+            target_start + sum(i * s for i, s in zip(index, target_strides, strict=False)),
+            length,
+        )
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 1, 0, -1):
+        strides[axis - 1] = strides[axis] * shape[axis]
+    return tuple(strides)
+
+
+def _place(point: Sequence[int], origin: Sequence[int], strides: Sequence[int]) -> int:
+    return sum((p - o) * s for p, o, s in zip(point, origin, strides, strict=True))
