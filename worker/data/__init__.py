@@ -1,0 +1,1 @@
+"""Which samples a batch holds, and where their bytes come from."""

@@ -1,0 +1,146 @@
+"""The one truth per step: what all ranks contribute to, and read the same decision from.
+
+Each rank fills a vector of float64; its sum over all ranks is the step's status. Whatever must not
+be added up has a slot of its own: gradient squares per layer (each layer counted by one owner, so
+that the sum runs in the same order in every layout), non-finite counts per rank, spans and norms
+per replica. Only rank 0 fills in an order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from trainmaster.layout import RankRole
+from trainmaster.orders import OrderWord
+from trainmaster.plan import Plan
+from worker.reduce import Norms
+
+Told = tuple[OrderWord, int]
+"""An order as rank 0 tells it: (word, seq)."""
+NO_ORDER: Told = (OrderWord.NONE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one rank saw of a step.
+
+    Attributes:
+        own: its gradients before they were summed over replicas.
+        summed: its gradients after.
+        span_s: the duration of its whole pass.
+    """
+
+    loss_sum: float
+    weight: float
+    own: Norms
+    summed: Norms
+    span_s: float
+    order: Told = NO_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What every rank knows about a step once it is shared.
+
+    Attributes:
+        weight: what loss and gradients are divided by: tokens or samples of all replicas.
+        grad_norm: of the mean gradient, before clipping; not finite when the gradient is not.
+        replica_norms: of each replica's own gradient sum over its stages, undivided.
+        non_finite: single values that are not finite, by rank.
+        spans_s: how long each replica's pipeline took, from first forward to last backward.
+    """
+
+    loss: float
+    weight: float
+    grad_norm: float
+    replica_norms: tuple[float, ...]
+    non_finite: tuple[int, ...]
+    spans_s: tuple[float, ...]
+    order: Told
+
+    @property
+    def because(self) -> str | None:
+        """Why the update must not be applied, or None."""
+        ranks = [rank for rank, count in enumerate(self.non_finite) if count]
+        if ranks:
+            where = ", ".join(str(rank) for rank in ranks)
+            return f"{sum(self.non_finite)} gradient or loss values on rank {where} were not finite"
+        if self.weight <= 0:
+            return "the batch has no weight: nothing in it counts for the loss"
+        if not (math.isfinite(self.grad_norm) and math.isfinite(self.loss)):
+            return "finite gradients of the replicas add up to one that is not finite"
+        return None
+
+
+class StatusVector:
+    """The layout of the status vector of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._num_layers, self._num_replicas, self._num_ranks = (
+            plan.num_layers,
+            plan.replicas,
+            plan.world_size,
+        )
+
+    def encode(self, seen: Contribution, role: RankRole) -> list[float]:
+        """Return this rank's vector."""
+        layers = [0.0] * self._num_layers
+        if role.replica == 0:
+            for layer, square in seen.summed.squares.items():
+                layers[layer] = square
+        replicas, spans = [0.0] * self._num_replicas, [0.0] * self._num_replicas
+        replicas[role.replica] = sum(seen.own.squares.values())
+        if role.is_first_stage:
+            spans[role.replica] = seen.span_s
+        non_finite = [0.0] * self._num_ranks
+        non_finite[role.rank] = seen.own.num_non_finite + (not math.isfinite(seen.loss_sum))
+        word, seq = seen.order
+        return [
+            float(word),
+            float(seq),
+            seen.loss_sum,
+            seen.weight,
+            *layers,
+            *replicas,
+            *spans,
+            *non_finite,
+        ]
+
+    def decode(self, total: Sequence[float]) -> Status:
+        """Read the sum of all ranks' vectors."""
+        word, seq, loss_sum, weight, *rest = total
+        layers, rest = rest[: self._num_layers], rest[self._num_layers :]
+        replicas, rest = rest[: self._num_replicas], rest[self._num_replicas :]
+        spans, non_finite = rest[: self._num_replicas], rest[self._num_replicas :]
+        assert len(non_finite) == self._num_ranks, "the vector has the layout of another plan"
+        square = 0.0
+        for layer in layers:
+            square += layer
+        divisor = weight if weight > 0 else math.nan
+        return Status(
+            loss=loss_sum / divisor,
+            weight=weight,
+            grad_norm=math.sqrt(square) / divisor,
+            replica_norms=tuple(math.sqrt(each) for each in replicas),
+            non_finite=tuple(int(count) for count in non_finite),
+            spans_s=tuple(spans),
+            order=(OrderWord(int(word)), int(seq)),
+        )
+
+
+def share(vector: Sequence[float], group: dist.ProcessGroup) -> list[float]:
+    """Return the sum of all ranks' vectors, the same on each."""
+    total = torch.tensor(vector, dtype=torch.float64)
+    dist.all_reduce(total, group=group)
+    return total.tolist()
+
+
+def share_order(order: Told, group: dist.ProcessGroup) -> Told:
+    """Return rank 0's order on all ranks; the others pass `NO_ORDER`."""
+    word, seq = share([float(order[0]), float(order[1])], group)
+    return OrderWord(int(word)), int(seq)

@@ -1,0 +1,149 @@
+"""One training step, from its batch to its update: the same decision on every rank."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from torch import nn
+
+from trainmaster.batches import Range, batch_of_step
+from trainmaster.layout import RankRole
+from trainmaster.plan import Plan
+from trainmaster.spec import TrainSpec
+from worker import guard
+from worker.data.batches import BatchReader
+from worker.faults import Faults
+from worker.groups import Groups
+from worker.launch import Link
+from worker.optimizer import LrWindows, Optimizer, lr_factor
+from worker.orders import OrderDesk
+from worker.pipeline import Pipeline
+from worker.reduce import GradientBuckets
+from worker.spoolfile import SpoolFile
+from worker.telemetry import StepRecord
+from worker.timeline import Meter
+
+_CLIP_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What fixes every step of an attempt: the spec's numbers, the batches nobody consumes, the
+    learning rate's windows.
+    """
+
+    train: TrainSpec
+    skip: tuple[Range, ...]
+    lr_windows: LrWindows
+
+    def batch(self, step: int) -> int:
+        """Return the batch that `step` consumes."""
+        return batch_of_step(step, self.skip)
+
+    def lr_factor(self, step: int) -> float:
+        """Return what the learning rate is multiplied by at `step`."""
+        return lr_factor(
+            step,
+            self.train.optimizer,
+            steps=self.train.steps,
+            samples_per_step=self.train.global_batch,
+            windows=self.lr_windows,
+        )
+
+
+@dataclass(slots=True)
+class Machinery:
+    """The parts that a step moves, assembled for one rank."""
+
+    plan: Plan
+    role: RankRole
+    groups: Groups
+    layers: nn.Module
+    reader: BatchReader
+    pipeline: Pipeline
+    buckets: GradientBuckets
+    optimizer: Optimizer
+    meter: Meter
+    faults: Faults
+    spool: SpoolFile
+    replica_links: dict[int, Link]
+    desk: OrderDesk | None
+    """Rank 0's; the others hear its orders in the status."""
+
+
+class Stepper:
+    """Runs steps one after the other."""
+
+    def __init__(self, parts: Machinery, course: Course, *, applied_updates: int) -> None:
+        self._parts = parts
+        self._course = course
+        self._vector = guard.StatusVector(parts.plan)
+        self.applied_updates = applied_updates
+        self._boundary = time.perf_counter()
+
+    def run(self, step: int, *, checkpoint_stall_s: float) -> StepRecord:
+        """Run one step on all ranks.
+
+        Afterwards all replicas hold the same weights: updated, or as they were when a gradient or a
+        loss was not finite on any rank.
+
+        Args:
+            checkpoint_stall_s: what this step has already waited for a checkpoint.
+        """
+        parts, batch = self._parts, self._course.batch(step)
+        parts.meter.reset()
+        poison = parts.faults.before_step(step, batch)
+        started = time.perf_counter()
+        share = parts.reader.read(batch)
+        data_s = time.perf_counter() - started
+
+        parts.buckets.zero()
+        result = parts.pipeline.run(share.inputs, share.targets)
+        if poison != 1.0:
+            parts.buckets.scale(poison)
+        own = parts.buckets.norms()
+        sync = parts.buckets.reduce(parts.replica_links)
+        summed = own if parts.plan.replicas == 1 else parts.buckets.norms()
+        order = parts.desk.next() if parts.desk is not None else guard.NO_ORDER
+        seen = guard.Contribution(result.loss_sum, result.weight, own, summed, result.span_s, order)
+        status = self._vector.decode(
+            guard.share(self._vector.encode(seen, parts.role), parts.groups.world)
+        )
+
+        started = time.perf_counter()
+        lr = parts.optimizer.set_lr(self._course.lr_factor(step))
+        because = status.because
+        if because is None:
+            parts.buckets.scale(self._clip_factor(status.grad_norm) / status.weight)
+            parts.optimizer.step()
+            self.applied_updates += 1
+        elif parts.role.rank == 0:
+            parts.spool.event("step_skipped", step=step, batch=batch, because=because)
+        ended = time.perf_counter()
+        record = StepRecord(
+            step=step,
+            status=status,
+            lr=lr,
+            applied=because is None,
+            step_time_s=ended - self._boundary,
+            compute_s=parts.meter.compute_s,
+            p2p_wait_s=parts.meter.p2p_wait_s,
+            optimizer_s=ended - started,
+            data_s=data_s,
+            checkpoint_stall_s=checkpoint_stall_s,
+            sync=sync,
+            replica=parts.role.replica,
+            num_replicas=parts.plan.replicas,
+        )
+        self._boundary = ended
+        return record
+
+    def begin_after_wait(self) -> None:
+        """Count the next step from now: what lay before (starting, holding) belongs to no step."""
+        self._boundary = time.perf_counter()
+
+    def _clip_factor(self, grad_norm: float) -> float:
+        """Clip by the global norm (Pascanu et al., 2013, section 3.2)."""
+        limit = self._course.train.optimizer.grad_clip
+        return 1.0 if limit is None else min(1.0, limit / (grad_norm + _CLIP_EPSILON))

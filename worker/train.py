@@ -1,0 +1,288 @@
+"""One rank, from start to exit. Read this file first.
+
+A rank is told everything by its `Launch`: which run and generation, which plan, where the others
+meet, where to write what it sees. It meets the other ranks, builds its layers, restores a
+checkpoint if there is one, and then repeats: one step, and at the step's boundary what all ranks
+know by then to be due: hold, checkpoint, stop. It talks to nobody but the other ranks and the
+checkpoint store; its spool file is read by the node's agent.
+
+How it ends is a fact, told by its exit code and its last event (`trainmaster.errors.ExitCode`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from typing import Final
+
+import torch
+
+from trainmaster.batches import normalise
+from trainmaster.errors import ExitCode, IntegrityError
+from trainmaster.ids import rank_stream
+from trainmaster.layout import RankRole, roles, sample_range, stage_ranks
+from trainmaster.metrics import STEP_METRIC_NAMES
+from trainmaster.orders import OrderWord
+from trainmaster.plugins import load_workload
+from trainmaster.spool import Header
+from trainmaster.wire import Assignment
+from worker import groups, guard, settings
+from worker.checkpointer import Checkpointer, restore
+from worker.data.batches import BatchReader
+from worker.emulation import Pace, message_s
+from worker.failure import failure_of
+from worker.faults import Faults
+from worker.guard import Told
+from worker.launch import Launch, Link
+from worker.optimizer import Optimizer
+from worker.orders import InboxFile, OrderDesk
+from worker.pipeline import Pipeline
+from worker.reduce import GradientBuckets
+from worker.spoolfile import SpoolFile
+from worker.step import Course, Machinery, Stepper
+from worker.telemetry import Telemetry
+from worker.timeline import Meter, measure_messages
+from worker.training_state import Position, trainable
+from worker.weights_digest import weights_sha256
+from worker.workload import build_stage
+
+HOLD_BEAT_S: Final = 0.25
+"""Between two looks for a release while held."""
+_STOPPING: Final = {OrderWord.STOP, OrderWord.STOP_WITHOUT_CHECKPOINT}
+
+
+def main(launch: Launch) -> int:
+    """Train until the end, an order to stop, or a failure; return the exit code.
+
+    After a failure it does not return but ends the process at once: a rank that lingers keeps its
+    peers waiting.
+    """
+    assignment = launch.assignment
+    stream = rank_stream(assignment.run, assignment.generation, launch.rank)
+    spool = SpoolFile(launch.spool, Header(stream, STEP_METRIC_NAMES))
+    try:
+        train(launch, spool)
+    except Exception as error:
+        failure = failure_of(error)
+        told = traceback.format_exc()
+        traceback.print_exc()
+        spool.event(
+            "rank_failed", because=failure.because, exit_code=int(failure.exit_code), traceback=told
+        )
+        spool.close()
+        os._exit(failure.exit_code)
+    spool.close()
+    return ExitCode.DONE
+
+
+def train(launch: Launch, spool: SpoolFile) -> None:
+    """Assemble this rank, restore, and train."""
+    assignment = launch.assignment
+    torch.set_num_threads(settings.read().num_threads)
+    course = course_of(assignment)
+    parts = assemble(launch, spool, course)
+    try:
+        position = restore(assignment, parts.layers, parts.optimizer)
+    except IntegrityError as error:
+        assert assignment.resume is not None, "only a checkpoint can be damaged"
+        spool.event(
+            "restore_failed",
+            checkpoint=assignment.resume.checkpoint,
+            because=error.message,
+            file=error.file,
+            block=error.block,
+            expected=error.expected,
+            seen=error.seen,
+        )
+        raise
+    Training(launch, spool, parts, course, position).run()
+    groups.leave(parts.groups)
+
+
+def course_of(assignment: Assignment) -> Course:
+    """Return what fixes the steps of an attempt: the spec's own skips and windows, and those that
+    were added since.
+    """
+    train = assignment.spec.train
+    own_windows = [
+        (each.first_step, each.last_step, each.factor) for each in train.lr_factor_windows
+    ]
+    return Course(
+        train=train,
+        skip=normalise([*train.skip, *assignment.skip]),
+        lr_windows=(*own_windows, *assignment.lr_windows),
+    )
+
+
+def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
+    """Meet the other ranks and build what this one needs."""
+    assignment, spec, plan = launch.assignment, launch.assignment.spec, launch.assignment.plan
+    assert assignment.store is not None, "ranks start once the store's address is known"
+    role = roles(plan)[launch.rank]
+    workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
+    reads_data = role.is_first_stage or role.is_last_stage
+    reader = BatchReader(
+        workload.dataset() if reads_data else None,
+        seed=spec.train.seed,
+        batch_size=spec.train.global_batch,
+        positions=sample_range(plan, role.replica),
+        wants_inputs=role.is_first_stage,
+        wants_targets=role.is_last_stage,
+    )
+    layers = build_stage(
+        workload.layers(),
+        first_layer=role.first_layer,
+        end_layer=role.end_layer,
+        seed=spec.train.seed,
+    )
+    parameters = list(trainable(layers).items())
+    joined = groups.join(
+        store=assignment.store,
+        prefix=f"{assignment.run}/{assignment.generation}",
+        plan=plan,
+        role=role,
+    )
+    pace = Pace(launch.emulation, num_layers=role.end_layer - role.first_layer)
+    meter = Meter(pace)
+    links = links_by_rank(launch)
+    measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
+    first = reader.read(course.batch(1)).inputs
+    inbox = InboxFile(launch.inbox)
+    return Machinery(
+        plan=plan,
+        role=role,
+        groups=joined,
+        layers=layers,
+        reader=reader,
+        pipeline=Pipeline(
+            layers,
+            workload=workload,
+            plan=plan,
+            role=role,
+            groups=joined,
+            meter=meter,
+            input_M=None if first is None else first[: plan.micro_batch],
+        ),
+        buckets=GradientBuckets(parameters, bucket_bytes=plan.bucket_bytes, group=joined.stage),
+        optimizer=Optimizer(parameters, spec.train.optimizer, workload),
+        meter=meter,
+        faults=Faults(inbox, spool, pace, rank=launch.rank, node=launch.node),
+        spool=spool,
+        replica_links={
+            rank: links[rank] for rank in stage_ranks(plan, role.stage) if rank in links
+        },
+        desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,
+    )
+
+
+def links_by_rank(launch: Launch) -> dict[int, Link]:
+    """Return the emulated links of this rank's node to the ranks at their other ends."""
+
+    def link_to(role: RankRole) -> Link | None:
+        return None if role.node is None else launch.emulation.links.get(role.node)
+
+    found = {role.rank: link_to(role) for role in roles(launch.assignment.plan)}
+    return {rank: link for rank, link in found.items() if link is not None}
+
+
+class Training:
+    """The loop of steps, and what happens between two of them."""
+
+    def __init__(
+        self, launch: Launch, spool: SpoolFile, parts: Machinery, course: Course, start: Position
+    ) -> None:
+        self._spool = spool
+        self._parts = parts
+        self._start = start
+        self._last_step = course.train.steps
+        self._checkpoint_every = launch.assignment.checkpoint_every
+        self._telemetry = Telemetry(spool, claimed_memory_bytes=launch.emulation.memory_bytes)
+        self._checkpointer = Checkpointer(launch.assignment, parts, course)
+        self._stepper = Stepper(parts, course, applied_updates=start.applied_updates)
+        self._stall_s = 0.0
+
+    def run(self) -> None:
+        """Train from the start position to the last step, unless an order ends it before."""
+        self._spool.event("rank_ready", step=self._start.step, pid=os.getpid())
+        self._stepper.begin_after_wait()
+        for step in range(self._start.step + 1, self._last_step + 1):
+            record = self._stepper.run(step, checkpoint_stall_s=self._stall_s)
+            self._stall_s = 0.0
+            self._telemetry.record(record)
+            if step % self._checkpoint_every == 0 and step < self._last_step:
+                self._save(step)
+            if self._boundary(record.status.order, step):
+                self._telemetry.flush()
+                self._spool.event("rank_finished", step=step, ordered=True)
+                return
+        self._finish()
+
+    def _finish(self) -> None:
+        """Take the last checkpoint and tell the digest of the weights."""
+        self._telemetry.flush()
+        step = max(self._start.step, self._last_step)
+        because = self._save(step)
+        if because is not None:
+            raise OSError(f"the last checkpoint could not be taken: {because}")
+        told = {}
+        if self._parts.role.replica == 0:
+            weights = trainable(self._parts.layers)
+            digest = weights_sha256(weights, self._parts.groups.pipeline)
+            told = {"weights_sha256": digest} if digest is not None else {}
+        self._spool.event("rank_finished", step=step, ordered=False, **told)
+
+    def _boundary(self, order: Told, step: int) -> bool:
+        """Follow rank 0's order at the end of `step`, and further ones while held; return whether
+        to end here.
+        """
+        held = False
+        while True:
+            word, seq = order
+            if word is not OrderWord.NONE:
+                because = self._follow(word, step, held=held)
+                self._acknowledge(seq, step, because)
+                if because is None and word in _STOPPING:
+                    return True
+                if because is None and word in {OrderWord.HOLD, OrderWord.RELEASE}:
+                    held = word is OrderWord.HOLD
+                    self._telemetry.flush()
+            if not held:
+                if word is OrderWord.RELEASE:
+                    self._stepper.begin_after_wait()
+                return False
+            time.sleep(HOLD_BEAT_S)
+            self._spool.beat()
+            desk = self._parts.desk
+            order = guard.share_order(
+                desk.next() if desk else guard.NO_ORDER, self._parts.groups.world
+            )
+
+    def _follow(self, word: OrderWord, step: int, *, held: bool) -> str | None:
+        """Do what an order says on all ranks; return why it cannot be followed, or None."""
+        if step == self._last_step and word is not OrderWord.CHECKPOINT:
+            return "the run has just done its last step"
+        if word is OrderWord.RELEASE and not held:
+            return "the run is not held"
+        if word in {OrderWord.CHECKPOINT, OrderWord.STOP}:
+            return self._save(step)
+        return None
+
+    def _save(self, step: int) -> str | None:
+        """Take a checkpoint after `step`; return why not, or None. What was measured until here is
+        written first.
+        """
+        self._telemetry.flush()
+        position = Position(step, self._stepper.applied_updates)
+        because = self._checkpointer.save(position)
+        self._stall_s += self._checkpointer.stall_s
+        return because
+
+    def _acknowledge(self, seq: int, step: int, because: str | None) -> None:
+        desk = self._parts.desk
+        if desk is None:
+            return
+        if because is None:
+            desk.applied(seq, step)
+        else:
+            desk.refused(seq, step, because)

@@ -1,0 +1,83 @@
+"""From a workload's builders to this rank's layers. Initial weights depend on (seed, layer index)
+alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from trainmaster.errors import Problem, SpecError
+
+
+class StageLayers(nn.Module):
+    """The layers [first, end) in order. Parameters are named by the global index: `layers.7.…`."""
+
+    def __init__(self, modules: Sequence[nn.Module], first_layer: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(
+            {str(first_layer + offset): module for offset, module in enumerate(modules)}
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers.values():
+            x = layer(x)
+        return x
+
+
+def layer_of(parameter_name: str) -> int:
+    """Return the global index of the layer that a parameter of `StageLayers` belongs to."""
+    return int(parameter_name.split(".")[1])
+
+
+def layer_seed(seed: int, layer: int) -> int:
+    """Return the seed of one layer's initial weights: the same in every layout, different for each
+    layer.
+    """
+    digest = hashlib.sha256(f"initial weights\0{seed}\0{layer}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def build_stage(
+    builders: Sequence[Callable[[], nn.Module]], *, first_layer: int, end_layer: int, seed: int
+) -> StageLayers:
+    """Build the layers [first_layer, end_layer) with their initial weights.
+
+    Raises:
+        SpecError: the workload has another number of layers than the plan, or a builder gives no
+            module.
+    """
+    if end_layer > len(builders):
+        message = f"gives {len(builders)} layers, but the plan needs {end_layer}: submit it anew"
+        raise SpecError([Problem("workload", message)])
+    modules = []
+    for layer in range(first_layer, end_layer):
+        torch.manual_seed(layer_seed(seed, layer))
+        modules.append(build_layer(builders[layer], layer))
+    return StageLayers(modules, first_layer)
+
+
+def build_layer(builder: Callable[[], nn.Module], layer: int) -> nn.Module:
+    """Call one builder.
+
+    Raises:
+        SpecError: it gives something that this version cannot train right.
+    """
+    module = builder()
+    if not isinstance(module, nn.Module):
+        message = (
+            f"the builder of layer {layer} gives {type(module).__name__}, not a torch.nn.Module"
+        )
+        raise SpecError([Problem("workload", message)])
+    for name, _ in module.named_buffers():
+        if name in module.state_dict():
+            message = (
+                f"layer {layer} keeps state in buffer {name!r}, which replicas would not share and "
+                "checkpoints would not hold: use a layer without running state, or register the "
+                "buffer with persistent=False"
+            )
+            raise SpecError([Problem("workload", message)])
+    return module

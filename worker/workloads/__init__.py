@@ -1,0 +1,1 @@
+"""Workloads that come with Trainmaster; they use the same door as anybody's."""
