@@ -29,6 +29,8 @@ Read = Callable[[str, int, int], bytes]
 
 FileNotFoundError if it is not there; an OSError if it cannot be read.
 """
+_DAMAGE = {errno.EIO, errno.EISDIR, errno.ESPIPE}
+"""Errors that say that the bytes are gone: a bad sector, or something else in the file's place."""
 Size = Callable[[str], int]
 """name -> bytes. FileNotFoundError if it is not there."""
 
@@ -222,7 +224,7 @@ def _read_error(name: str, error: OSError) -> IntegrityError | UnavailableError:
             expected="a file",
             seen="nothing",
         )
-    if error.errno in {errno.EIO, errno.EISDIR}:
+    if error.errno in _DAMAGE:
         return IntegrityError(
             f"{name}: cannot be read: {error}", file=name, expected="a file", seen=str(error)
         )

@@ -34,7 +34,7 @@ def open_local(url: str) -> LocalStorage:
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or parts.netloc not in {"", "localhost"} or parts.query:
         raise UserError(f"{url!r} is not of the form file:///absolute/path", code="bad_storage_url")
-    if not path.is_absolute() or ".." in path.parts or "\0" in parts.path or path == Path("/"):
+    if not path.is_absolute() or ".." in path.parts or "\0" in str(path) or path == Path("/"):
         raise UserError(
             f"{url!r} must name an absolute folder other than /", code="bad_storage_url"
         )
