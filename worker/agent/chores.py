@@ -1,0 +1,137 @@
+"""Work for an agent that is not training. Results go to the journal as `chore_done`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+from trainmaster.errors import TrainmasterError
+from trainmaster.wire import Chore
+from worker.agent.nest_process import NestProcess
+from worker.checkpoint.retire import retire
+from worker.checkpoint.verify import verify_location
+from worker.nest.messages import Describe, Description, Exited, Fact, Said
+
+DESCRIBE_LIMIT_S = 120
+LOG_TAIL_CHARS = 2000
+_NAME = "chore:"
+
+
+class Chores:
+    """Does each listed chore once, and again only if it is still listed after being forgotten.
+
+    Args:
+        executor: runs what waits for disks; one thread is enough.
+        tell: takes an event's kind and data for the journal.
+        wake: called from the executor's thread when a chore is done.
+    """
+
+    def __init__(
+        self,
+        *,
+        nest: NestProcess,
+        log: Path,
+        executor: Executor,
+        tell: Callable[[str, dict[str, Any]], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._nest = nest
+        self._log = log
+        self._executor = executor
+        self._tell = tell
+        self._wake = wake
+        self._descriptions: dict[int, str] = {}
+        self._futures: dict[int, Future[dict[str, Any]]] = {}
+        self._done: set[int] = set()
+
+    def offer(self, listed: Iterable[Chore]) -> None:
+        """Begin those of `listed` that are neither begun nor done."""
+        chores = {chore.id: chore for chore in listed}
+        self._done &= set(chores)  # the control plane knows the others by now
+        for number, chore in chores.items():
+            if number not in self._done | self._descriptions.keys() | self._futures.keys():
+                self._begin(chore)
+
+    def hear(self, fact: Fact) -> None:
+        """Take what the nest says of a describing child."""
+        if not isinstance(fact, Said | Exited) or not fact.name.startswith(_NAME):
+            return
+        number = int(fact.name.removeprefix(_NAME))
+        if isinstance(fact, Said):
+            self._descriptions[number] = fact.text
+        else:
+            self._described(number, self._descriptions.pop(number, ""), fact)
+
+    def nest_ended(self) -> None:
+        """Forget the descriptions that died with their nest; they are begun again when listed."""
+        self._descriptions.clear()
+
+    def poll(self) -> None:
+        """Tell of what has been finished in the executor."""
+        for number in [number for number, future in self._futures.items() if future.done()]:
+            future = self._futures.pop(number)
+            error = future.exception()
+            if error is None:
+                self._conclude(number, ok=True, result=future.result())
+            else:
+                code = error.code if isinstance(error, TrainmasterError) else "failed"
+                self._conclude(number, ok=False, because=str(error), code=code)
+
+    def _begin(self, chore: Chore) -> None:
+        args = chore.args
+        if chore.kind == "describe":
+            request = Describe(
+                name=f"{_NAME}{chore.id}",
+                workload=args["workload"],
+                params=args.get("params", {}),
+                data=args.get("data", "workload"),
+                limit_s=DESCRIBE_LIMIT_S,
+                log=self._log,
+            )
+            if self._nest.send(request):
+                self._descriptions[chore.id] = ""
+            return
+        job = _verify if chore.kind == "verify" else _retire
+        self._futures[chore.id] = self._executor.submit(job, args)
+        self._futures[chore.id].add_done_callback(lambda _: self._wake())
+
+    def _described(self, number: int, said: str, end: Exited) -> None:
+        if said:
+            description = Description.model_validate_json(said)
+            if description.result is not None:
+                self._conclude(number, ok=True, result=description.result)
+            else:
+                self._conclude(number, ok=False, problems=description.problems)
+            return
+        because = f"describing the workload ended with exit code {end.exit_code}"
+        if end.signal is not None:
+            because = f"describing the workload ended by signal {end.signal}"
+            if end.signal == 14:
+                because = f"describing the workload took longer than {DESCRIBE_LIMIT_S} s"
+        self._conclude(number, ok=False, because=because, log_tail=log_tail(self._log))
+
+    def _conclude(self, number: int, **data: Any) -> None:
+        self._done.add(number)
+        self._tell("chore_done", {"id": number, **data})
+
+
+def log_tail(path: Path) -> str:
+    """Return the last lines of a log, "" when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_TAIL_CHARS))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _verify(args: dict[str, Any]) -> dict[str, Any]:
+    report = verify_location(args["location"], manifest_sha256=args.get("manifest_sha256"))
+    return report.model_dump(mode="json")
+
+
+def _retire(args: dict[str, Any]) -> dict[str, Any]:
+    retire(args["location"])
+    return {"location": args["location"]}

@@ -1,0 +1,109 @@
+"""The exchange with the control plane: one at a time, in a thread of its own, with back-off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from trainmaster.errors import ForbiddenError, TrainmasterError, UnauthenticatedError
+from trainmaster.wire import Batch, Sync, SyncReply
+
+FIRST_BACKOFF_S = 0.2
+LONGEST_BACKOFF_S = 5.0
+REFUSED_BACKOFF_S = 15.0
+SHORTEST_INTERVAL_S = 0.05
+LONGEST_INTERVAL_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class SyncClient(Protocol):
+    """The part of `trainmaster.client.Client` that an agent needs."""
+
+    def sync(self, node: str, message: Sync) -> SyncReply: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A reply, and the batches that it answers."""
+
+    sent: Sequence[Batch]
+    reply: SyncReply
+
+
+class Exchange:
+    """Knows when to speak next, and says each trouble once.
+
+    Args:
+        executor: makes the calls; one thread is enough.
+        wake: called from the executor's thread when an answer is there.
+    """
+
+    def __init__(
+        self, client: SyncClient, node: str, *, executor: Executor, wake: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._executor = executor
+        self._wake = wake
+        self._flight: tuple[Sequence[Batch], Future[SyncReply]] | None = None
+        self._not_before = 0.0
+        self._due = 0.0
+        self._backoff_s = FIRST_BACKOFF_S
+        self._trouble: str | None = None
+
+    def free(self, now: float, *, news: bool) -> bool:
+        """Return whether to speak now: it is time, or there is news and no reason to wait."""
+        return self._flight is None and now >= (self._not_before if news else self._due)
+
+    def next_at(self) -> float:
+        """Return when it is time to speak again, if nothing happens before."""
+        return self._due
+
+    def send(self, message: Sync) -> None:
+        """Send a message; `poll` will have the answer."""
+        future = self._executor.submit(self._client.sync, self._node, message)
+        self._flight = message.batches, future
+        future.add_done_callback(lambda _: self._wake())
+
+    def poll(self, now: float) -> Answer | None:
+        """Return the answer once it is there; None if there is none, or the call failed.
+
+        After a failure nothing is sent for a while, news or not.
+        """
+        if self._flight is None or not self._flight[1].done():
+            return None
+        sent, future = self._flight
+        self._flight = None
+        error = future.exception()
+        if isinstance(error, TrainmasterError):
+            self._failed(error, now)
+            return None
+        reply = future.result()
+        if self._trouble is not None:
+            log.info("the control plane answers again")
+        self._trouble, self._backoff_s = None, FIRST_BACKOFF_S
+        interval_s = min(max(reply.next_sync_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
+        self._due, self._not_before = now + interval_s, now + SHORTEST_INTERVAL_S
+        return Answer(sent, reply)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether the last call failed."""
+        return self._trouble is not None
+
+    def _failed(self, error: TrainmasterError, now: float) -> None:
+        if isinstance(error, UnauthenticatedError | ForbiddenError):
+            self._due = now + REFUSED_BACKOFF_S
+            hint = f"; is its token one of role agent for node {self._node}?"
+        else:
+            self._due, hint = now + self._backoff_s, ""
+            self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
+        self._not_before = self._due
+        trouble = f"{error.message}{hint}"
+        if trouble != self._trouble:
+            log.warning("%s (training goes on, facts are kept, trying again)", trouble)
+        self._trouble = trouble

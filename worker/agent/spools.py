@@ -1,0 +1,259 @@
+"""Reading spools: what ranks wrote, forwarded from whatever cursor the control plane names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainmaster.errors import IntegrityError
+from trainmaster.spool import MAX_PAYLOAD_BYTES, Frames, Header, decode, is_missing
+from trainmaster.wire import Batch, Columns, Event
+
+STREAM_BYTES = 256 << 10
+"""What one stream contributes to one sync."""
+SYNC_BYTES = 1 << 20
+"""What all streams together contribute to one sync."""
+
+MAX_REFUSALS = 5
+"""After so many refusals in a row nothing waits for a stream any more."""
+
+_WHOLE_FRAME_BYTES = MAX_PAYLOAD_BYTES + 64
+_HEADER_BYTES = 64 << 10
+
+
+class SpoolReader:
+    """Reads whole frames of one file from any offset."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._header: Header | None = None
+
+    def size(self) -> int:
+        """Return the file's size, 0 while there is none."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, offset: int, limit: int) -> Frames:
+        """Return the whole frames from `offset` on: about `limit` bytes, but at least one.
+
+        Raises:
+            IntegrityError: the frame at `offset` is damaged. Whole ones before a damaged one are
+                returned first.
+        """
+        if offset >= self.size():
+            return Frames(offset, self._header)
+        with self.path.open("rb") as file:
+            if offset and self._header is None:
+                self._header = _first_header(file.read(_HEADER_BYTES))
+            file.seek(offset)
+            frames = self._decode(file.read(limit), offset)
+            if frames.end_offset == offset and limit < _WHOLE_FRAME_BYTES:
+                file.seek(offset)
+                frames = self._decode(file.read(_WHOLE_FRAME_BYTES), offset)
+        self._header = frames.header
+        return frames
+
+    def _decode(self, data: bytes, offset: int) -> Frames:
+        try:
+            return decode(data, offset=offset, header=self._header)
+        except IntegrityError:
+            whole = self._before_damage(data, offset)
+            if whole.end_offset == offset:
+                raise
+            return whole
+
+    def _before_damage(self, data: bytes, offset: int) -> Frames:
+        """Decode one frame at a time, up to the damaged one."""
+        found = Frames(offset, self._header)
+        while True:
+            rest = data[found.end_offset - offset :]
+            try:
+                one = decode(rest, offset=found.end_offset, header=found.header, max_frames=1)
+            except IntegrityError:
+                return found
+            if one.end_offset == found.end_offset:
+                return found
+            found = Frames(
+                one.end_offset, one.header, [*found.events, *one.events], [*found.rows, *one.rows]
+            )
+
+
+def _first_header(data: bytes) -> Header | None:
+    return decode(data, offset=0, header=None, max_frames=1).header
+
+
+def to_batch(stream: str, from_offset: int, frames: Frames) -> Batch:
+    """Return what `frames` say as a message."""
+    return Batch(
+        stream=stream,
+        from_offset=from_offset,
+        to_offset=frames.end_offset,
+        events=[Event.model_validate(event) for event in frames.events],
+        samples=_columns(frames),
+    )
+
+
+def _columns(frames: Frames) -> Columns | None:
+    if not frames.rows:
+        return None
+    assert frames.header is not None, "the codec refuses rows before a header"
+    values = zip(*(row for _, _, row in frames.rows), strict=True)
+    return Columns(
+        steps=[step for step, _, _ in frames.rows],
+        at=[at for _, at, _ in frames.rows],
+        values={
+            metric: [None if is_missing(value) else value for value in column]
+            for metric, column in zip(frames.header.metrics, values, strict=True)
+        },
+    )
+
+
+@dataclass(slots=True)
+class Stream:
+    """One spool on its way to the control plane.
+
+    Attributes:
+        cursor: up to where the control plane has stored it, as it last said; None: not yet known.
+        ask: the next sync is to ask for the cursor, whether or not there is anything new.
+        tail: up to where this process has looked at it for its own purposes.
+        deaf: it is not looked at, or no further: the frame at `tail` is damaged.
+        damage: what is wrong at the cursor; nothing behind it can be read.
+        refusals: answers in a row that stored nothing of what was sent, or named no cursor.
+    """
+
+    name: str
+    reader: SpoolReader
+    cursor: int | None = None
+    ask: bool = True
+    tail: int = 0
+    deaf: bool = False
+    damage: str | None = None
+    refusals: int = 0
+
+
+class Spools:
+    """All spools that a node keeps."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Stream] = {}
+        self._turn = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._streams
+
+    def add(self, name: str, path: Path, *, tail: bool) -> None:
+        """Forward the spool at `path`, which may not exist yet, as stream `name`.
+
+        Args:
+            tail: whether `tail` is to show it.
+        """
+        self._streams.setdefault(name, Stream(name, SpoolReader(path), deaf=not tail))
+
+    def drop(self, name: str) -> None:
+        """Forward it no longer."""
+        self._streams.pop(name, None)
+
+    def ask_all(self) -> None:
+        """Have the next syncs ask for every cursor: the control plane may have changed its mind."""
+        for stream in self._streams.values():
+            stream.ask = True
+
+    def tail(self) -> Iterator[tuple[str, Frames]]:
+        """Yield the frames that came since the last call, stream by stream."""
+        for stream in list(self._streams.values()):
+            while not stream.deaf and stream.tail < stream.reader.size():
+                try:
+                    frames = stream.reader.read(stream.tail, SYNC_BYTES)
+                except IntegrityError:
+                    stream.deaf = True
+                    break
+                if frames.end_offset == stream.tail:
+                    break
+                stream.tail = frames.end_offset
+                yield stream.name, frames
+
+    def batches(self, *, limit: int = SYNC_BYTES) -> list[Batch]:
+        """Return what the control plane lacks, at most about `limit` bytes of spool.
+
+        Streams whose cursor is unknown are named without content. Who comes first changes from
+        call to call, so that one talkative rank cannot silence the others.
+        """
+        found: list[Batch] = []
+        streams = list(self._streams.values())
+        self._turn += 1
+        first = self._turn % len(streams) if streams else 0
+        for stream in streams[first:] + streams[:first]:
+            batch = self._batch(stream, min(limit, STREAM_BYTES))
+            if batch is not None:
+                limit -= batch.to_offset - batch.from_offset
+                found.append(batch)
+        return found
+
+    def _batch(self, stream: Stream, limit: int) -> Batch | None:
+        if stream.cursor is None:
+            return Batch(stream=stream.name, from_offset=0, to_offset=0)
+        if limit > 0 and stream.damage is None and stream.cursor < stream.reader.size():
+            try:
+                frames = stream.reader.read(stream.cursor, limit)
+                if frames.end_offset > stream.cursor:
+                    return to_batch(stream.name, stream.cursor, frames)
+            except (IntegrityError, ValueError) as error:
+                stream.damage = str(error)
+        if stream.ask:
+            return Batch(stream=stream.name, from_offset=stream.cursor, to_offset=stream.cursor)
+        return None
+
+    def accept(self, sent: Sequence[Batch], cursors: Mapping[str, int]) -> bool:
+        """Continue from the cursors that answer `sent`; return whether any moved."""
+        moved = False
+        for batch in sent:
+            stream = self._streams.get(batch.stream)
+            if stream is None:
+                continue
+            cursor = cursors.get(batch.stream, stream.cursor)
+            stream.ask = False
+            if cursor != stream.cursor:
+                moved = True
+                stream.cursor, stream.refusals, stream.damage = cursor, 0, None
+            elif cursor is None or batch.to_offset > batch.from_offset:
+                stream.refusals += 1
+        return moved
+
+    def stored(self, name: str) -> bool:
+        """Return whether the control plane has all of it: no whole frame lies behind the cursor."""
+        stream = self._streams.get(name)
+        if stream is None:
+            return True
+        if stream.cursor is None:
+            return False
+        if stream.damage is not None or stream.cursor >= stream.reader.size():
+            return True
+        try:
+            return stream.reader.read(stream.cursor, 1).end_offset == stream.cursor
+        except IntegrityError:
+            return True
+
+    def settled(self, name: str) -> bool:
+        """Return whether nothing more can be stored of it: all is, or the rest is refused."""
+        stream = self._streams.get(name)
+        return stream is None or stream.refusals >= MAX_REFUSALS or self.stored(name)
+
+    def damaged(self) -> dict[str, str]:
+        """Return what is wrong with which stream."""
+        streams = self._streams.values()
+        return {stream.name: stream.damage for stream in streams if stream.damage is not None}
+
+    def lag(self) -> int:
+        """Return about how many bytes the control plane has still to store."""
+        return sum(
+            max(0, stream.reader.size() - stream.cursor)
+            for stream in self._streams.values()
+            if stream.cursor is not None and stream.damage is None
+        )
+
+    def pending(self) -> bool:
+        """Return whether there is anything that a sync would carry."""
+        return any(stream.ask or not self.stored(stream.name) for stream in self._streams.values())
