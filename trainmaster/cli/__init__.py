@@ -1,0 +1,1 @@
+"""The command line: `trainmaster`, and `python -m trainmaster.cli`."""

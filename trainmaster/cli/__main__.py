@@ -1,0 +1,93 @@
+"""Entry point: commands by name, and errors as sentences and exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import trainmaster
+from trainmaster.cli import (
+    checkpoints,
+    doctor,
+    drill,
+    nodes,
+    processes,
+    read,
+    rules,
+    steer,
+    submit,
+    tokens,
+    up,
+)
+from trainmaster.cli.later import add_later_commands
+from trainmaster.cli.output import shown
+from trainmaster.errors import SpecError, TrainmasterError
+
+HELP = """Train on unequal machines, with someone who watches, decides, repairs and says why.
+
+Reads TRAINMASTER_URL and TRAINMASTER_TOKEN; without a token, the one that `up` stored in
+TRAINMASTER_HOME (./.trainmaster). Exit status: 0 done, 1 the run or action failed, 2 bad usage,
+3 control plane out of reach, 4 refused.
+"""
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"trainmaster {trainmaster.__version__}\n")
+        raise typer.Exit
+
+
+def build() -> typer.Typer:
+    """Return the application with all its commands."""
+    app = typer.Typer(
+        help=HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        version: Annotated[
+            bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+        ] = False,
+    ) -> None:
+        pass
+
+    for command in (
+        *(up.up, processes.ps, processes.down, submit.submit),
+        *(read.runs, read.show, read.events, read.alerts, read.incidents, read.checkpoints),
+        *(read.nodes, read.goodput, read.logs, read.series),
+        *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
+        *(checkpoints.verify, checkpoints.pin, checkpoints.unpin),
+        *(nodes.cordon, nodes.uncordon, drill.drill, tokens.audit, doctor.doctor),
+        *(processes.control, processes.agent, processes.dashboard),
+    ):
+        app.command()(command)
+    app.add_typer(rules.app, name="rules")
+    app.add_typer(tokens.app, name="token")
+    add_later_commands(app)
+    return app
+
+
+def main() -> None:
+    """Run one command and exit with its status."""
+    try:
+        build()()
+    except TrainmasterError as error:
+        sys.stderr.write(shown(complaint(error)) + "\n")
+        sys.exit(error.exit_status)
+
+
+def complaint(error: TrainmasterError) -> str:
+    """Return what a person reads of an error: a sentence, or one line per problem."""
+    if isinstance(error, SpecError):
+        return "\n".join(" ".join(str(problem).split()) for problem in error.problems)
+    return error.message
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Commands that outsiders may already write into scripts, and that this version does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from trainmaster.errors import UserError
+
+COMMANDS = {
+    "import": "Adopt a checkpoint directory.",
+    "export-weights": "Write a checkpoint's weights as safetensors or for Hugging Face.",
+    "calibrate": "Measure what nodes and links can do.",
+    "backtest": "Try rules on history.",
+    "approve": "Let a rule in `ask` mode act.",
+    "dismiss": "Close an incident without acting.",
+    "silence": "Keep a rule quiet for a while.",
+    "plan": "Ask the planner; writes nothing.",
+    "export": "Write the points of a run as CSV, Parquet or TensorBoard files.",
+}
+
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def add_later_commands(app: typer.Typer) -> None:
+    """Add each command so that `--help` lists it, and calling it says that it is not there yet."""
+    for name, text in COMMANDS.items():
+        app.command(name, help=f"{text} Not in this version.", context_settings=_ANYTHING)(
+            _refusing(name)
+        )
+
+
+def _refusing(name: str) -> Any:
+    def refuse(context: typer.Context) -> None:
+        raise UserError(f"{name}: not in this version", code="not_in_this_version")
+
+    return refuse

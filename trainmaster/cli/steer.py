@@ -1,0 +1,248 @@
+"""Commands that steer a run: requests that the control plane answers and ranks acknowledge."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import typer
+
+from trainmaster.cli.documents import problems_in, read_mapping
+from trainmaster.cli.read import AsJson, Run
+from trainmaster.cli.session import Session, segment, session_of
+from trainmaster.errors import ConflictError, TrainmasterError, UnavailableError
+
+Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the acknowledgement.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for it.")]
+
+TIMEOUT_S = 600.0
+AWAY_S = 60.0
+_LOOK_S = 0.2
+
+
+def pause(
+    context: typer.Context,
+    run: Run,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Keep the ranks waiting at a step boundary.")
+    ] = False,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Checkpoint and free the devices; with `--hold` keep them."""
+    session = session_of(context)
+    args = {"hold": True} if hold else {}
+    request = _request(session, run, "pause", args, why)
+    if not no_wait:
+        request = _acknowledged(session, request, timeout)
+        _settled(session, run, {"held"} if hold else {"paused"}, timeout)
+    _tell(session, run, request, as_json=as_json)
+
+
+def resume(
+    context: typer.Context,
+    run: Run,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Go on: from paused, held, stopped or failed."""
+    _simple(context, run, "resume", {}, why, no_wait, timeout, as_json=as_json)
+
+
+def stop(
+    context: typer.Context,
+    run: Run,
+    no_checkpoint: Annotated[
+        bool, typer.Option("--no-checkpoint", help="Lose the steps since the last one.")
+    ] = False,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Checkpoint and end the run; `resume` may take it up again."""
+    args = {"checkpoint": not no_checkpoint}
+    _simple(context, run, "stop", args, why, no_wait, timeout, as_json=as_json)
+
+
+def checkpoint(
+    context: typer.Context,
+    run: Run,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Take a checkpoint now."""
+    _simple(context, run, "checkpoint", {}, why, no_wait, timeout, as_json=as_json)
+
+
+def restore(
+    context: typer.Context,
+    run: Run,
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT")],
+    skip_steps: Annotated[
+        int | None, typer.Option(min=1, help="Skip so many batches after the checkpoint's.")
+    ] = None,
+    lr_factor: Annotated[
+        float | None, typer.Option(help="Multiply the learning rate by this.")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A YAML `parallel` section to go on with.")
+    ] = None,
+    forget_skips: Annotated[
+        bool, typer.Option("--forget-skips", help="Consume again what was skipped so far.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be lost and would differ.")
+    ] = False,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Go back to a checkpoint, and change nothing unless asked to. Starts the run."""
+    session = session_of(context)
+    args: dict[str, Any] = {"checkpoint": checkpoint}
+    if skip_steps is not None:
+        args["skip_steps"] = skip_steps
+    if lr_factor is not None:
+        args["lr_factor"] = lr_factor
+    if forget_skips:
+        args["forget_skips"] = True
+    document = None
+    if plan is not None:
+        mapping, document = read_mapping(plan)
+        args["plan"] = mapping.get("parallel", mapping)
+    with problems_in(plan or "--plan", document):
+        if dry_run:
+            preview = session.api.post(f"/v1/runs/{segment('run', run)}/restore-preview", args)
+            _show_preview(session, preview, as_json=as_json)
+            return
+        request = _request(session, run, "restore", args, why)
+    if not no_wait:
+        request = _acknowledged(session, request, timeout)
+    _tell(session, run, request, as_json=as_json)
+
+
+def amend(
+    context: typer.Context,
+    run: Run,
+    spec: Annotated[str, typer.Argument(metavar="SPEC")],
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with a changed spec, as a new attempt."""
+    session = session_of(context)
+    mapping, document = read_mapping(spec)
+    with problems_in(spec, document):
+        request = _request(session, run, "amend", {"spec": mapping}, why)
+    if not no_wait:
+        request = _acknowledged(session, request, timeout)
+    _tell(session, run, request, as_json=as_json)
+
+
+def _simple(
+    context: typer.Context,
+    run: str,
+    kind: str,
+    args: dict[str, Any],
+    why: str,
+    no_wait: bool,
+    timeout_s: float,
+    *,
+    as_json: bool,
+) -> None:
+    session = session_of(context)
+    request = _request(session, run, kind, args, why)
+    if not no_wait:
+        request = _acknowledged(session, request, timeout_s)
+    _tell(session, run, request, as_json=as_json)
+
+
+def _request(
+    session: Session, run: str, kind: str, args: dict[str, Any], why: str
+) -> dict[str, Any]:
+    """Ask for something; the key makes asking twice the same as asking once."""
+    body = {"kind": kind, "args": args, "why": why, "idempotency_key": uuid.uuid4().hex}
+    path = f"/v1/runs/{segment('run', run)}/requests"
+    try:
+        answer: dict[str, Any] = session.api.post(path, body)
+    except UnavailableError:
+        session.sleep(1.0)
+        answer = session.api.post(path, body)
+    return answer
+
+
+def _acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Return the request once it is applied.
+
+    Raises:
+        ConflictError: it was refused, and why.
+        UnavailableError: the control plane stayed away for a minute.
+        TrainmasterError: nothing came of it in time.
+    """
+    began = seen_at = session.monotonic()
+    while request["state"] not in {"applied", "refused"}:
+        now = session.monotonic()
+        if now - began > timeout_s:
+            raise TrainmasterError(
+                f"{request['kind']} is still {request['state']} after {timeout_s:.0f} s; it stays "
+                f"asked for (request {request['id']})"
+            )
+        session.sleep(_LOOK_S)
+        try:
+            request = session.api.get(f"/v1/requests/{request['id']}")
+            seen_at = session.monotonic()
+        except UnavailableError:
+            if session.monotonic() - seen_at > AWAY_S:
+                raise
+    if request["state"] == "refused":
+        raise ConflictError(
+            f"{request['kind']} was refused: {request.get('because') or 'no reason'}"
+        )
+    return request
+
+
+def _settled(session: Session, run: str, states: set[str], timeout_s: float) -> None:
+    """Wait until the run shows what its acknowledgement promised, or ended on its own."""
+    deadline = session.monotonic() + timeout_s
+    while session.monotonic() < deadline:
+        state = session.api.get(f"/v1/runs/{segment('run', run)}")["state"]
+        if state in states:
+            return
+        if state in {"succeeded", "failed", "stopped"}:
+            raise ConflictError(f"the run {state} before it could be {' or '.join(states)}")
+        session.sleep(_LOOK_S)
+    raise TrainmasterError(f"the run is not {' or '.join(states)} after {timeout_s:.0f} s")
+
+
+def _tell(session: Session, run: str, request: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        session.output.json(request)
+        return
+    because = f": {request['because']}" if request.get("because") else ""
+    session.output.line(f"{request['kind']} of {run} {_stage(request)}{because}.")
+
+
+def _stage(request: dict[str, Any]) -> str:
+    if request["state"] != "applied":
+        return f"is {request['state']} (request {request['id']})"
+    return "is done"
+
+
+def _show_preview(session: Session, preview: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        session.output.json(preview)
+        return
+    for sentence in preview.get("sentences") or []:
+        session.output.line(sentence)
+    if not preview.get("sentences"):
+        session.output.fields(preview)
