@@ -73,7 +73,8 @@ def _overlapping(boxes: Sequence[Box]) -> Iterator[tuple[Box, Box]]:
     solid.sort(key=lambda box: box.offset[axis])
     for index, left in enumerate(solid):
         end = left.offset[axis] + left.shape[axis]
-        for right in solid[index + 1 :]:
+        for later in range(index + 1, len(solid)):
+            right = solid[later]
             if right.offset[axis] >= end:
                 break
             if left.overlap(right) is not None:
