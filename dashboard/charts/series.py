@@ -1,0 +1,118 @@
+"""Series as arrays, and which of their points lie on the surviving lineage.
+
+Legend: shapes are [N] for N points; a point is (generation, step, value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_WORDS = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+OPEN_END = 2**62
+"""Last surviving step of a generation that nothing has superseded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one metric in the order told.
+
+    Attributes:
+        generations: int32 [N].
+        steps: int64 [N].
+        values: float64 [N]; NaN where not measured as well as where measured to be NaN.
+        measured: bool [N]; False where nothing was measured.
+        downsampled: whether the server chose these among more points.
+    """
+
+    generations: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    measured: NDArray[np.bool_]
+    downsampled: bool = False
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Series:
+        """Read the `points` of a series as the API tells them: [generation, step, value, at]."""
+        points = document.get("points") or []
+        values = [_WORDS.get(value, value) for _, _, value, *_ in points]
+        return cls(
+            np.asarray([point[0] for point in points], np.int32),
+            np.asarray([point[1] for point in points], np.int64),
+            np.asarray([np.nan if value is None else value for value in values], np.float64),
+            np.asarray([value is not None for value in values], np.bool_),
+            bool(document.get("downsampled")),
+        )
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Series:
+        """Return the points that `chosen` marks."""
+        return Series(
+            self.generations[chosen],
+            self.steps[chosen],
+            self.values[chosen],
+            self.measured[chosen],
+            self.downsampled,
+        )
+
+    @property
+    def non_finite(self) -> NDArray[np.bool_]:
+        """Points measured to be NaN or infinite."""
+        return self.measured & ~np.isfinite(self.values)
+
+
+def lineage(attempts: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return, for each generation on the surviving lineage, the last of its steps that survives.
+
+    The newest attempt survives whole; its parent up to the step from which it resumed, and so on.
+    A generation that is not in the answer was abandoned as a whole.
+    """
+    by_generation = {int(attempt["generation"]): attempt for attempt in attempts}
+    if not by_generation:
+        return {}
+    survivors: dict[int, int] = {}
+    generation: int | None = max(by_generation)
+    end = OPEN_END
+    while generation is not None and generation in by_generation and generation not in survivors:
+        survivors[generation] = end
+        attempt = by_generation[generation]
+        end = min(end, int(attempt.get("resumed_from_step") or 0))
+        generation = attempt.get("parent_generation")
+    return survivors
+
+
+def surviving(series: Series, survivors: Mapping[int, int]) -> NDArray[np.bool_]:
+    """Return bool [N]: which points lie on the surviving lineage (all, if none is known)."""
+    if not survivors:
+        return np.ones(len(series), np.bool_)
+    last = np.asarray(
+        [survivors.get(int(generation), -1) for generation in series.generations], np.int64
+    )
+    return series.steps <= last
+
+
+def with_breaks(series: Series) -> Series:
+    """Return the series with an unmeasured point wherever a line must not be drawn on.
+
+    A line breaks between generations that do not follow each other step by step.
+    """
+    if len(series) < 2:
+        return series
+    turns = np.flatnonzero(
+        (series.generations[1:] != series.generations[:-1])
+        & (series.steps[1:] != series.steps[:-1] + 1)
+    )
+    at = turns + 1
+    return Series(
+        np.insert(series.generations, at, series.generations[turns]),
+        np.insert(series.steps, at, series.steps[turns]),
+        np.insert(series.values, at, np.nan),
+        np.insert(series.measured, at, False),
+        series.downsampled,
+    )

@@ -1,0 +1,140 @@
+"""What pages read: the API's answers, and the last good ones while it is away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from trainmaster.errors import UnavailableError
+
+Json = dict[str, Any]
+Scalar = str | int | float | bool
+Query = tuple[tuple[str, Scalar], ...]
+Fetch = Callable[[str, Query], Any]
+Memory = MutableMapping[tuple[str, Query], Any]
+
+MOST_POINTS = 2000
+MOST_EVENTS = 200
+_MOST_REMEMBERED = 200
+_READERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="read")
+
+
+class Api(Protocol):
+    """What the dashboard needs of `trainmaster.client.Client`."""
+
+    def get(self, path: str, **query: Scalar | None) -> Any: ...
+
+    def post(
+        self, path: str, body: Any = None, *, headers: dict[str, str] | None = None
+    ) -> Any: ...
+
+
+class Reader:
+    """Reads for one page view.
+
+    While the control plane is away, what was last read is read again, and `outage` says why.
+    """
+
+    def __init__(self, fetch: Fetch, memory: Memory) -> None:
+        """Read through `fetch`, which may share answers; `memory` outlives this page view."""
+        self._fetch = fetch
+        self._memory = memory
+        self.outage: UnavailableError | None = None
+
+    def get(self, path: str, **query: Scalar | None) -> Any:
+        """Return the answer at `path`.
+
+        Raises:
+            UnavailableError: the control plane is away, and this has not been read before.
+            TrainmasterError: it refuses.
+        """
+        key = (path, tuple(sorted((k, v) for k, v in query.items() if v is not None)))
+        try:
+            answer = self._fetch(*key)
+        except UnavailableError as error:
+            self.outage = error
+            if key in self._memory:
+                return self._memory[key]
+            raise
+        self._memory.pop(key, None)
+        self._memory[key] = answer
+        while len(self._memory) > _MOST_REMEMBERED:
+            del self._memory[next(iter(self._memory))]
+        return answer
+
+    def runs(self) -> list[Json]:
+        """Return all runs, newest first."""
+        return list(reversed(_items(self.get("/v1/runs"))))
+
+    def run(self, run: str) -> Json:
+        """Return one run as `show` tells it."""
+        answer: Json = self.get(f"/v1/runs/{_segment(run)}")
+        return answer
+
+    def events(self, run: str) -> list[Json]:
+        """Return the newest events of a run, newest first."""
+        found = _items(self.get(f"/v1/runs/{_segment(run)}/events", limit=MOST_EVENTS))
+        return list(reversed(found))[:MOST_EVENTS]
+
+    def checkpoints(self, run: str) -> list[Json]:
+        """Return the checkpoints of a run, newest first."""
+        return list(reversed(_items(self.get(f"/v1/runs/{_segment(run)}/checkpoints"))))
+
+    def alerts(self, run: str | None = None) -> list[Json]:
+        """Return alerts of a run, or of all, newest first."""
+        return list(reversed(_items(self.get(_of_run(run, "alerts")))))
+
+    def incidents(self, run: str | None = None) -> list[Json]:
+        """Return incidents of a run, or of all, newest first."""
+        return list(reversed(_items(self.get(_of_run(run, "incidents")))))
+
+    def nodes(self) -> list[Json]:
+        """Return all nodes."""
+        return _items(self.get("/v1/nodes"))
+
+    def rules(self) -> list[Json]:
+        """Return all rules."""
+        return _items(self.get("/v1/rules"))
+
+    def series(
+        self, run: str, metric: str, *, rank: int | None = None, all_generations: bool = False
+    ) -> Json:
+        """Return one series: of a rank, or of the run as a whole."""
+        answer: Json = self.get(
+            f"/v1/runs/{_segment(run)}/series",
+            metric=metric,
+            rank=rank,
+            points=MOST_POINTS,
+            all_generations=True if all_generations else None,
+        )
+        return answer
+
+    def rank_series(
+        self, run: str, metrics: Sequence[str], ranks: Sequence[int]
+    ) -> Mapping[str, Mapping[int, Json]]:
+        """Return the series of `metrics` by rank, read side by side."""
+        wanted = [(metric, rank) for metric in metrics for rank in ranks]
+        answers = _READERS.map(lambda each: self.series(run, each[0], rank=each[1]), wanted)
+        found: dict[str, dict[int, Json]] = {metric: {} for metric in metrics}
+        for (metric, rank), answer in zip(wanted, answers, strict=True):
+            found[metric][rank] = answer
+        return found
+
+    def request(self, request: int | str) -> Json:
+        """Return how far a request has come."""
+        answer: Json = self.get(f"/v1/requests/{_segment(str(request))}")
+        return answer
+
+
+def _of_run(run: str | None, what: str) -> str:
+    return f"/v1/{what}" if run is None else f"/v1/runs/{_segment(run)}/{what}"
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _items(answer: Any) -> list[Json]:
+    return list(answer)

@@ -1,0 +1,77 @@
+"""The machines: who is there, what runs where, which one is quiet."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import states
+from dashboard.data import Json
+from dashboard.formats import NOTHING, instant, size
+from dashboard.session import Session
+from dashboard.widgets.table import Column, Row, cell, table
+from dashboard.widgets.text import section, title
+
+COMMAND = "trainmaster agent --name NAME --slots 4"
+
+
+def show(session: Session) -> None:
+    """Show all nodes."""
+    title(session.t("nodes.title"), small=session.t("nodes.lead"))
+    session.live(lambda: _nodes(session), key="nodes", every_s=session.refresh_s)
+
+
+def _nodes(session: Session) -> None:
+    t = session.t
+    with session.guarded():
+        nodes = session.reader.nodes()
+        if not nodes:
+            section(t("nodes.empty"))
+            st.text(t("nodes.empty.how"))
+            st.code(COMMAND, language="bash")
+            return
+        columns = [
+            Column("node", t("column.node")),
+            Column("state", t("column.state")),
+            Column("slots", t("column.slots"), "right"),
+            Column("devices", t("column.devices")),
+            Column("labels", t("column.labels")),
+            Column("seen", t("column.seen"), "right"),
+        ]
+        table(
+            columns,
+            [_row(session, node) for node in nodes],
+            key="nodes-table",
+            caption=t("nodes.title"),
+            empty="",
+        )
+
+
+def _row(session: Session, node: Json) -> Row:
+    t = session.t
+    shown = states.look(states.NODE, str(node.get("state")))
+    labels = node.get("labels") or {}
+    profile = node.get("profile") or {}
+    return Row(
+        str(node["id"]),
+        {
+            "node": cell(str(node.get("name") or node["id"])),
+            "state": cell(
+                t.word("node.state", str(node.get("state"))),
+                icon=shown.icon,
+                tone=shown.tone,
+                sub=t("nodes.cordoned") if node.get("cordoned") else "",
+            ),
+            "slots": str(node.get("slots")),
+            "devices": "\n".join(_device(device) for device in node.get("devices") or [])
+            or NOTHING,
+            "labels": cell(
+                ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or NOTHING,
+                sub=", ".join(f"{key}: {value}" for key, value in sorted(profile.items())),
+            ),
+            "seen": session.formats.ago(instant(node.get("last_seen_at")), session.now()),
+        },
+    )
+
+
+def _device(device: Json) -> str:
+    return f"{device.get('name') or device.get('kind')} · {size(device.get('memory_bytes'))}"

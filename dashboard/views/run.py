@@ -1,0 +1,142 @@
+"""The page of one run: state and reasons, the buttons that steer it, live charts, and sections."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from dashboard import states
+from dashboard.data import Json
+from dashboard.formats import NOTHING, instant, number, ratio_of
+from dashboard.session import Session
+from dashboard.views import run_charts, run_dialogs, run_sections, run_steering
+from dashboard.views.fleet import newest_point
+from dashboard.widgets.text import banner, facts, title
+from trainmaster.errors import TrainmasterError
+
+STALE_AFTER_S = 30.0
+RECOVERY_CHECK_S = 3.0
+_SECTIONS = ("checkpoints", "events", "alerts", "ranks", "spec")
+
+
+def show(session: Session) -> None:
+    """Show the run that the address names."""
+    t = session.t
+    run_id = st.query_params.get("run")
+    if not run_id:
+        banner("info", t("run.none"), link=(session.link(""), t("nav.fleet")))
+        return
+    try:
+        run = session.reader.run(run_id)
+    except TrainmasterError as error:
+        _unreadable(session, run_id, error)
+        return
+    run_dialogs.open_asked(session, run_id)
+    every_s = session.refresh_s if moves(session, run) else None
+    session.live(
+        lambda: _head(session, run_id, moving=every_s is not None), key="head", every_s=every_s
+    )
+    session.live(lambda: run_charts.show(session, run_id), key="charts", every_s=every_s)
+    section = st.segmented_control(
+        t("run.sections"),
+        _SECTIONS,
+        default="checkpoints",
+        required=True,
+        format_func=lambda name: t(f"run.section.{name}"),
+        key="section",
+        label_visibility="collapsed",
+    )
+    session.live(
+        lambda: run_sections.show(session, run_id, str(section)), key="below", every_s=every_s
+    )
+
+
+def moves(session: Session, run: Json) -> bool:
+    """Whether anything may still change by itself, or because of what was asked here."""
+    return run["state"] not in states.TERMINAL or bool(run_steering.desk(session, run["id"]).open)
+
+
+def _unreadable(session: Session, run_id: str, error: TrainmasterError) -> None:
+    """Say why the run cannot be shown, and look again by itself where that can help."""
+    session.refusal(error)
+    if not error.retryable:
+        return
+
+    def look_again() -> None:
+        try:
+            session.reader.run(run_id)
+        except TrainmasterError:
+            return
+        st.rerun()
+
+    session.live(look_again, key="look-again", every_s=RECOVERY_CHECK_S)
+
+
+def _head(session: Session, run_id: str, *, moving: bool) -> None:
+    with session.guarded():
+        run = session.reader.run(run_id)
+        run_steering.follow(session, run_id)
+        if moving != (session.refresh_s is not None and moves(session, run)):
+            st.rerun()
+        _summary(session, run)
+        run_steering.buttons(session, run)
+        run_steering.asked(session, run_id)
+
+
+def _summary(session: Session, run: Json) -> None:
+    t, formats, now = session.t, session.formats, session.now()
+    title(str(run.get("name") or run["id"]), small=str(run["id"]))
+    because = str(run.get("because") or "")
+    st.html(
+        f'<div class="tm-head">{states.state_html(str(run["state"]), t)}'
+        f"<span>{escape(because)}</span></div>"
+    )
+    step, target = run.get("step") or 0, run.get("target_steps")
+    done = ratio_of(step, target)
+    if done is not None:
+        st.html(
+            f'<progress class="tm-progress" max="1" value="{done:.4f}" '
+            f'aria-label="{escape(t("column.progress"))}"></progress>'
+        )
+    facts(
+        [
+            (t("run.step"), f"{number(step)} / {number(target)}"),
+            (t("column.loss"), number(run.get("loss"))),
+            (t("column.grad_norm"), number(run.get("grad_norm"))),
+            (t("column.tokens_per_s"), number(run.get("tokens_per_s"), 3)),
+            (t("run.generation"), number(run.get("generation"))),
+            (t("run.skipped_steps"), number(run.get("skipped_steps") or 0)),
+            (t("run.eta"), _remaining(session, run)),
+            (t("run.newest"), freshness(session, run)),
+            (t("run.started"), formats.clock(instant(run.get("started_at")), now)),
+        ]
+    )
+
+
+def freshness(session: Session, run: Json) -> str:
+    """Return how old the newest point is, and whether that is as it should be."""
+    newest = newest_point(run)
+    if newest is None:
+        return NOTHING
+    age_s = (session.now() - newest).total_seconds()
+    told = session.formats.duration(age_s)
+    if run["state"] in states.SILENT:
+        return told
+    return f"{told} · {session.t('run.stale' if age_s > STALE_AFTER_S else 'run.live')}"
+
+
+def _remaining(session: Session, run: Json) -> str:
+    """Return how long the rest takes at the pace of the current attempt, while it runs."""
+    attempts = run.get("attempts") or []
+    if run["state"] != "running" or not attempts:
+        return NOTHING
+    attempt = max(attempts, key=lambda each: int(each["generation"]))
+    started, first = instant(attempt.get("started_at")), attempt.get("first_step")
+    newest, step, target = newest_point(run), run.get("step"), run.get("target_steps")
+    if started is None or first is None or newest is None or not step or not target:
+        return NOTHING
+    steps = step - first + 1
+    if steps < 2:
+        return NOTHING
+    return session.formats.duration((target - step) * (newest - started).total_seconds() / steps)

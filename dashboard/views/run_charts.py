@@ -1,0 +1,113 @@
+"""The live charts of a run: what is read for them, and which panels come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.charts.marks import Mark, alert_marks, generation_marks
+from dashboard.charts.panels import Panel, rank_panel, run_panel
+from dashboard.charts.series import Series, lineage
+from dashboard.data import Json
+from dashboard.session import Session
+from dashboard.widgets.charts import charts
+from trainmaster.metrics import BY_NAME, DERIVED
+
+RUN_METRICS = ("loss", "grad_norm", "tokens_per_s")
+RANK_METRICS = (
+    "utilization_ratio",
+    "memory_used_ratio",
+    "bubble_ratio",
+    "latency_ms",
+    "bandwidth_bytes_per_s",
+)
+_RATIOS = {"utilization_ratio", "memory_used_ratio", "bubble_ratio"}
+_MEBI = 1 << 20
+
+
+def show(session: Session, run_id: str) -> None:
+    """Show the charts of a run."""
+    with session.guarded(quiet=True):
+        run = session.reader.run(run_id)
+        panels = [*_run_panels(session, run), *_rank_panels(session, run)]
+        charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
+
+
+def _run_panels(session: Session, run: Json) -> list[Panel]:
+    attempts = run.get("attempts") or []
+    survivors = lineage(attempts)
+    marks = [
+        *generation_marks(attempts, session.t("charts.generation_mark")),
+        *alert_marks(session.reader.alerts(run["id"])),
+    ]
+    return [
+        run_panel(
+            metric,
+            session.t(f"metric.{metric}"),
+            _unit(metric),
+            Series.read(session.reader.series(run["id"], metric, all_generations=True)),
+            survivors,
+            words=_words(session),
+            marks=marks,
+            revision=str(run["id"]),
+        )
+        for metric in RUN_METRICS
+    ]
+
+
+def _rank_panels(session: Session, run: Json) -> list[Panel]:
+    ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
+    marks = [mark for mark in _generations(session, run) if mark.line]
+    read = session.reader.rank_series(str(run["id"]), RANK_METRICS, ranks)
+    return [
+        rank_panel(
+            metric,
+            session.t(f"metric.{metric}"),
+            _unit(metric),
+            {rank: _scaled(Series.read(told), metric) for rank, told in read[metric].items()},
+            words=_words(session),
+            marks=marks,
+            ratio=metric in _RATIOS,
+            revision=str(run["id"]),
+        )
+        for metric in RANK_METRICS
+    ]
+
+
+def _generations(session: Session, run: Json) -> Sequence[Mark]:
+    return generation_marks(run.get("attempts") or [], session.t("charts.generation_mark"))
+
+
+def _scaled(series: Series, metric: str) -> Series:
+    if metric != "bandwidth_bytes_per_s":
+        return series
+    return Series(
+        series.generations,
+        series.steps,
+        series.values / _MEBI,
+        series.measured,
+        series.downsampled,
+    )
+
+
+def _unit(metric: str) -> str:
+    if metric in _RATIOS:
+        return "%"
+    if metric == "bandwidth_bytes_per_s":
+        return "MiB/s"
+    if metric == "grad_norm":
+        return "L2"
+    return (BY_NAME.get(metric) or DERIVED[metric]).unit
+
+
+def _words(session: Session) -> dict[str, str]:
+    names = (
+        "surviving",
+        "abandoned",
+        "non_finite",
+        "step",
+        "generation",
+        "rank",
+        "empty",
+        "median",
+    )
+    return {name: session.t(f"charts.{name}") for name in names}

@@ -1,0 +1,173 @@
+"""What lies below the charts of a run: one section at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import streamlit as st
+import yaml
+
+from dashboard import states
+from dashboard.data import Json
+from dashboard.formats import NOTHING, instant, number, size
+from dashboard.session import Session
+from dashboard.steering import verb
+from dashboard.views import alerts, go
+from dashboard.widgets.table import Column, Row, action, actions, cell, table
+
+_RESTORABLE = frozenset({"committed", "trusted"})
+
+
+def show(session: Session, run_id: str, name: str) -> None:
+    """Show the section `name` of a run."""
+    with session.guarded(quiet=True):
+        _SECTIONS[name](session, session.reader.run(run_id))
+
+
+def _checkpoints(session: Session, run: Json) -> None:
+    t = session.t
+    columns = [
+        Column("state", t("column.trust")),
+        Column("step", t("column.step"), "right"),
+        Column("generation", t("column.generation"), "right"),
+        Column("size", t("column.size"), "right"),
+        Column("age", t("column.age"), "right"),
+        Column("where", t("column.location")),
+        Column("do", t("column.do")),
+    ]
+    pressed = table(
+        columns,
+        [
+            _checkpoint_row(session, run, each)
+            for each in session.reader.checkpoints(str(run["id"]))
+        ],
+        key=f"checkpoints-{run['id']}",
+        caption=t("run.section.checkpoints"),
+        empty=t("checkpoints.empty"),
+    )
+    if pressed is not None:
+        go.to_dialog("restore", str(run["id"]), pressed.id)
+
+
+def _checkpoint_row(session: Session, run: Json, checkpoint: Json) -> Row:
+    t = session.t
+    state = str(checkpoint["state"])
+    shown = states.look(states.CHECKPOINT, state)
+    marks = [
+        t("checkpoints.pinned") if checkpoint.get("pinned") else "",
+        t("checkpoints.abandoned") if checkpoint.get("abandoned") else "",
+        str(checkpoint.get("because") or ""),
+    ]
+    told = verb("restore", str(run["state"]), session.role)
+    why = t(told.reason, state=t.word("run.state", str(run["state"]))) if told.reason else ""
+    if state not in _RESTORABLE:
+        why = t("checkpoints.not_restorable", state=t.word("checkpoint.state", state))
+    return Row(
+        str(checkpoint["id"]),
+        {
+            "state": cell(
+                t.word("checkpoint.state", state),
+                icon=shown.icon,
+                tone=shown.tone,
+                sub=" · ".join(mark for mark in marks if mark),
+            ),
+            "step": number(checkpoint.get("step")),
+            "generation": number(checkpoint.get("generation")),
+            "size": size(checkpoint.get("bytes")),
+            "age": session.formats.ago(instant(checkpoint.get("created_at")), session.now()),
+            "where": cell(str(checkpoint.get("location") or NOTHING), code=True),
+            "do": actions(action("restore", t("steer.restore"), disabled=bool(why), title=why)),
+        },
+        faded=bool(checkpoint.get("abandoned")) or state == "retired",
+    )
+
+
+def _events(session: Session, run: Json) -> None:
+    t, now = session.t, session.now()
+    columns = [
+        Column("at", t("column.time"), "right"),
+        Column("kind", t("column.what")),
+        Column("because", t("column.because")),
+        Column("generation", t("column.generation"), "right"),
+        Column("actor", t("column.actor")),
+    ]
+    rows = [
+        Row(
+            str(event["id"]),
+            {
+                "at": session.formats.clock(instant(event.get("at")), now),
+                "kind": t.word("event", str(event.get("kind"))),
+                "because": str(event.get("because") or ""),
+                "generation": number(event.get("generation")),
+                "actor": str(event.get("actor") or ""),
+            },
+        )
+        for event in session.reader.events(str(run["id"]))
+    ]
+    table(
+        columns,
+        rows,
+        key=f"events-{run['id']}",
+        caption=t("run.section.events"),
+        empty=t("events.empty"),
+    )
+
+
+def _alerts(session: Session, run: Json) -> None:
+    run_id = str(run["id"])
+    alerts.lists(
+        session, session.reader.alerts(run_id), session.reader.incidents(run_id), of_run=True
+    )
+
+
+def _ranks(session: Session, run: Json) -> None:
+    t = session.t
+    columns = [
+        Column("rank", t("column.rank"), "right"),
+        Column("node", t("column.node")),
+        Column("place", t("column.place")),
+        Column("state", t("column.state")),
+        Column("step", t("column.step"), "right"),
+        Column("seen", t("column.seen"), "right"),
+        Column("pid", t("column.pid"), "right"),
+        Column("exit", t("column.exit_code"), "right"),
+    ]
+    rows = [
+        Row(
+            str(rank["rank"]),
+            {
+                "rank": str(rank["rank"]),
+                "node": str(rank.get("node") or NOTHING),
+                "place": t("ranks.place", replica=rank.get("replica"), stage=rank.get("stage")),
+                "state": t.word("rank.state", str(rank.get("state"))),
+                "step": number(rank.get("last_step")),
+                "seen": session.formats.ago(instant(rank.get("last_seen_at")), session.now()),
+                "pid": str(rank.get("pid") or NOTHING),
+                "exit": NOTHING if rank.get("exit_code") is None else str(rank["exit_code"]),
+            },
+        )
+        for rank in run.get("ranks") or []
+    ]
+    table(
+        columns,
+        rows,
+        key=f"ranks-{run['id']}",
+        caption=t("run.section.ranks"),
+        empty=t("ranks.empty"),
+    )
+
+
+def _spec(session: Session, run: Json) -> None:
+    for name in ("spec", "plan"):
+        if run.get(name):
+            st.text(session.t(f"run.{name}"))
+            st.code(yaml.safe_dump(run[name], sort_keys=False, allow_unicode=True), "yaml")
+
+
+_SECTIONS: Mapping[str, Callable[[Session, Json], None]] = {
+    "checkpoints": _checkpoints,
+    "events": _events,
+    "alerts": _alerts,
+    "ranks": _ranks,
+    "spec": _spec,
+}

@@ -1,0 +1,116 @@
+"""The buttons of a run, and what became of those that were pressed."""
+
+from __future__ import annotations
+
+from html import escape
+
+import streamlit as st
+
+from dashboard.data import Json
+from dashboard.session import Session
+from dashboard.steering import (
+    VERBS,
+    Desk,
+    Kind,
+    Verb,
+    applied_step,
+    is_final,
+    progress,
+    verb,
+)
+from dashboard.views import go
+from trainmaster.errors import TrainmasterError
+
+_MOST_SHOWN = 5
+
+
+def desk(session: Session, run_id: str) -> Desk:
+    """Return what this browser has asked of the run."""
+    return Desk(session.api, run_id, session.memory)
+
+
+def buttons(session: Session, run: Json) -> None:
+    """Show a button for each verb; those that the state does not allow say why."""
+    with st.container(horizontal=True, key="steer"):
+        for kind in VERBS:
+            _button(session, run, _verb(session, run, kind))
+
+
+def _verb(session: Session, run: Json, kind: Kind) -> Verb:
+    return verb(kind, str(run["state"]), session.role)
+
+
+def _button(session: Session, run: Json, told: Verb) -> None:
+    t = session.t
+    why = t(told.reason, state=t.word("run.state", str(run["state"]))) if told.reason else ""
+    pressed = st.button(
+        t(f"steer.{told.kind}"),
+        key=f"steer-{told.kind}",
+        disabled=not told.enabled,
+        help=why or t(f"steer.help.{told.kind}"),
+    )
+    if not pressed:
+        return
+    if told.kind == "stop":
+        go.to_dialog("stop", str(run["id"]))
+    send(session, run, told.kind, {})
+
+
+def send(session: Session, run: Json, kind: Kind, args: Json, why: str = "") -> bool:
+    """Ask for `kind` on the version of the run that was shown; return whether it was taken."""
+    run_id = str(run["id"])
+    try:
+        desk(session, run_id).ask(kind, args, version=run.get("version"), why=why)
+    except TrainmasterError as error:
+        session.memory[f"refused:{run_id}"] = error
+        return False
+    session.memory.pop(f"refused:{run_id}", None)
+    return True
+
+
+def follow(session: Session, run_id: str) -> None:
+    """Ask how far the open requests of this browser have come."""
+    asked_here = desk(session, run_id)
+    for request in asked_here.open:
+        asked_here.learn(session.reader.request(request))
+
+
+def asked(session: Session, run_id: str) -> None:
+    """Show the newest requests: sent, received, applied at a step, or refused and why."""
+    error = session.memory.get(f"refused:{run_id}")
+    if error is not None:
+        session.refusal(error)
+    requests = list(desk(session, run_id).asked.values())[-_MOST_SHOWN:]
+    if requests:
+        lines = "".join(f"<li>{_line(session, request)}</li>" for request in reversed(requests))
+        st.html(f'<ul class="tm-asks" aria-live="polite">{lines}</ul>')
+
+
+def _line(session: Session, request: Json) -> str:
+    t = session.t
+    reached = progress(request)
+    last = "refused" if "refused" in reached else "applied"
+    stations = []
+    for station in ("sent", "received", last):
+        if station == "received" and last == "refused":
+            continue
+        css = "todo" if station not in reached else "refused" if station == "refused" else "done"
+        mark = {"todo": "○", "done": "✔", "refused": "✖"}[css]
+        stations.append(
+            f'<li class="{css}">{mark} {escape(_station(session, station, request))}</li>'
+        )
+    arrow = '<li aria-hidden="true">→</li>'
+    state = escape(str(request.get("state")))
+    name = escape(t(f"steer.{request['shown_as']}"))
+    return f'<span data-request-state="{state}">{name}:</span><ol>{arrow.join(stations)}</ol>'
+
+
+def _station(session: Session, station: str, request: Json) -> str:
+    t = session.t
+    if station == "refused":
+        order = request.get("order") or {}
+        return t("steer.refused", because=request.get("because") or order.get("because") or "")
+    step = applied_step(request)
+    if station == "applied" and step is not None and is_final(request):
+        return t("steer.applied_at", step=step)
+    return t(f"steer.{station}")

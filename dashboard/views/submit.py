@@ -1,0 +1,67 @@
+"""Submitting a run: a spec as text, its problems with their lines, and the run that came of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+import streamlit as st
+
+from dashboard.data import Json
+from dashboard.session import Session
+from dashboard.views import go
+from dashboard.widgets.text import banner, title
+from trainmaster.document import parse, read, with_lines
+from trainmaster.errors import SpecError, TrainmasterError
+from trainmaster.spec import RunSpec
+
+_EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "stdlib_gpt.yaml"
+
+
+def show(session: Session) -> None:
+    """Show the form; a spec with problems is kept in it, with what is to be mended below."""
+    t = session.t
+    title(t("submit.title"), small=t("submit.lead"))
+    with st.form("submit"):
+        text = st.text_area(t("submit.spec"), value=example(), height=460, key="submit-spec")
+        pressed = st.form_submit_button(
+            t("submit.do"), type="primary", disabled=session.role == "viewer"
+        )
+    if not pressed:
+        return
+    try:
+        run = _submit(session, text or "")
+    except SpecError as error:
+        banner("bad", t("submit.problems", count=len(error.problems)))
+        lines = [
+            f"{t('submit.line', line=problem.line)}: {problem}" if problem.line else str(problem)
+            for problem in error.problems
+        ]
+        st.code("\n".join(lines), language=None, wrap_lines=True)
+    except TrainmasterError as error:
+        session.refusal(error)
+    else:
+        go.to_run(session, str(run["id"]))
+
+
+def _submit(session: Session, text: str) -> Json:
+    """Submit once, however often it is pressed for the same text; return the run."""
+    parse(RunSpec, text)
+    key = sha256(f"{session.memory.setdefault('submit-salt', uuid4().hex)}{text}".encode())
+    try:
+        run: Json = session.api.post(
+            "/v1/runs", {"spec": text}, headers={"Idempotency-Key": key.hexdigest()}
+        )
+    except SpecError as error:
+        raise with_lines(error, read(text)) from error
+    session.memory.pop("submit-salt")
+    return run
+
+
+def example() -> str:
+    """Return the example's spec, or nothing where it is not installed."""
+    try:
+        return _EXAMPLE.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,118 @@
+// A table whose clicks name a row's id, never its position, so that a row arriving meanwhile changes nothing.
+// Rows and cells are kept where they did not change, so that neither focus nor selection is lost. Texts go in as text.
+const LINK = "tm-link";
+
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined && text !== null) node.textContent = text;
+  return node;
+}
+
+function button(action, id, fire) {
+  const node = element("button", `tm-action ${action.kind ?? ""}`, action.label);
+  node.type = "button";
+  node.dataset.verb = action.verb;
+  node.disabled = Boolean(action.disabled);
+  if (action.title) node.title = action.title;
+  node.setAttribute("aria-label", `${action.label} ${id}`);
+  node.addEventListener("click", () => fire("action", { id, verb: action.verb, at: Date.now() }));
+  return node;
+}
+
+function link(cell, id, fire) {
+  const node = element("a", LINK, cell.text);
+  node.href = cell.href;
+  node.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+    event.preventDefault();
+    fire("action", { id, verb: "open", at: Date.now() });
+  });
+  return node;
+}
+
+function fill(td, cell, id, fire) {
+  td.replaceChildren();
+  if (cell === null || cell === undefined) return;
+  if (typeof cell !== "object") { td.textContent = cell; return; }
+  if (cell.actions) {
+    const group = element("div", "tm-actions");
+    group.append(...cell.actions.map((action) => button(action, id, fire)));
+    td.append(group);
+    return;
+  }
+  const main = element("span", `tm-cell ${cell.tone ? `tm-${cell.tone}` : ""}`);
+  if (cell.title) main.title = cell.title;
+  if (cell.icon) {
+    const icon = element("span", "tm-icon", cell.icon);
+    icon.setAttribute("aria-hidden", "true");
+    main.append(icon);
+  }
+  main.append(cell.href ? link(cell, id, fire) : element("span", cell.code ? "tm-code" : "", cell.text));
+  td.append(main);
+  if (cell.ratio !== undefined && cell.ratio !== null) {
+    const bar = element("progress", "tm-bar");
+    bar.max = 1;
+    bar.value = Math.min(1, Math.max(0, cell.ratio));
+    bar.setAttribute("aria-label", cell.text);
+    td.append(bar);
+  }
+  if (cell.sub) td.append(element("div", "tm-sub", cell.sub));
+}
+
+function render(root, data, fire) {
+  const table = root.querySelector("table") ?? root.appendChild(element("table", "tm-table"));
+  const shape = JSON.stringify([data.columns, data.caption]);
+  if (table.dataset.shape !== shape) {
+    table.dataset.shape = shape;
+    table.replaceChildren();
+    const caption = element("caption", "tm-hidden", data.caption);
+    const head = element("thead");
+    const row = head.appendChild(element("tr"));
+    for (const column of data.columns) {
+      const th = element("th", column.align === "right" ? "tm-right" : "", column.label);
+      th.scope = "col";
+      row.append(th);
+    }
+    table.append(caption, head, element("tbody"));
+  }
+  const body = table.tBodies[0];
+  const old = new Map([...body.rows].map((tr) => [tr.dataset.id, tr]));
+  let place = body.firstChild;
+  for (const row of data.rows) {
+    let tr = old.get(row.id);
+    old.delete(row.id);
+    if (!tr) {
+      tr = element("tr");
+      tr.dataset.id = row.id;
+      for (const column of data.columns) {
+        const td = element("td", column.align === "right" ? "tm-right" : "");
+        td.dataset.label = column.label;
+        td.dataset.column = column.key;
+        tr.append(td);
+      }
+    }
+    tr.classList.toggle("tm-faded", Boolean(row.faded));
+    if (tr !== place) body.insertBefore(tr, place);
+    place = tr.nextSibling;
+    data.columns.forEach((column, index) => {
+      const td = tr.cells[index];
+      const cell = row.cells[column.key];
+      const seen = JSON.stringify(cell ?? null);
+      if (td.dataset.seen === seen) return;
+      td.dataset.seen = seen;
+      fill(td, cell, row.id, fire);
+    });
+  }
+  for (const tr of old.values()) tr.remove();
+  let empty = root.querySelector(".tm-empty");
+  if (!empty) empty = root.appendChild(element("p", "tm-empty"));
+  empty.textContent = data.rows.length ? "" : data.empty;
+  empty.hidden = Boolean(data.rows.length);
+  table.hidden = !data.rows.length;
+}
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const root = parentElement.querySelector(".tm-table-root");
+  render(root, data, setTriggerValue);
+}
