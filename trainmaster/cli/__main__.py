@@ -21,8 +21,10 @@ from trainmaster.cli import (
     tokens,
     up,
 )
-from trainmaster.cli.later import add_later_commands
-from trainmaster.cli.output import shown
+from trainmaster.cli.later import add_later_command, add_later_commands
+from trainmaster.cli.output import Output
+from trainmaster.cli.session import Session
+from trainmaster.cli.settings import from_environment
 from trainmaster.errors import SpecError, TrainmasterError
 
 HELP = """Train on unequal machines, with someone who watches, decides, repairs and says why.
@@ -69,17 +71,32 @@ def build() -> typer.Typer:
         app.command()(command)
     app.add_typer(rules.app, name="rules")
     app.add_typer(tokens.app, name="token")
+    add_later_command(rules.app, "test", "Run the cases in a rule file.")
     add_later_commands(app)
     return app
 
 
-def main() -> None:
-    """Run one command and exit with its status."""
+def run_command(app: typer.Typer, words: list[str], session: Session) -> int:
+    """Run one command and return its exit status; what went wrong is told on stderr."""
     try:
-        build()()
+        app(words, obj=session, prog_name="trainmaster")
     except TrainmasterError as error:
-        sys.stderr.write(shown(complaint(error)) + "\n")
+        session.output.say(complaint(error))
+        return error.exit_status
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+def main() -> None:
+    """Run the command of `sys.argv` and exit with its status."""
+    output = Output()
+    try:
+        session = Session(from_environment(), output)
+    except TrainmasterError as error:
+        output.say(complaint(error))
         sys.exit(error.exit_status)
+    sys.exit(run_command(build(), sys.argv[1:], session))
 
 
 def complaint(error: TrainmasterError) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
-from trainmaster.errors import IntegrityError, TrainmasterError, UnavailableError, UserError
+from trainmaster.errors import TrainmasterError, UnavailableError, UserError
 from trainmaster.ids import parse_checkpoint_id
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint's id.")]
@@ -35,8 +35,8 @@ def verify(
         result = _verified_here(checkpoint)
     if as_json:
         session.output.json(result)
-    for problem in result["problems"]:
-        session.output.say(problem)
+    for finding in result["findings"]:
+        session.output.say(finding["message"])
     if not result["ok"]:
         raise typer.Exit(1)
     if not as_json:
@@ -44,16 +44,13 @@ def verify(
 
 
 def _verified_here(path: str) -> dict[str, Any]:
-    from trainmaster.folder import verify_folder
+    from trainmaster.folder import local_path, verify_folder
 
-    folder = Path(path.removeprefix("file://"))
-    if not folder.is_dir():
+    folder = local_path(path)
+    if "\0" in path or not folder.is_dir():
         raise UserError(f"{path!r} is neither a checkpoint's id nor a folder")
-    try:
-        problems = [str(problem) for problem in verify_folder(folder)]
-    except IntegrityError as error:
-        problems = [error.message]
-    return {"location": folder.absolute().as_uri(), "ok": not problems, "problems": problems}
+    report = verify_folder(folder)
+    return {"location": folder.absolute().as_uri(), **report.model_dump(mode="json")}
 
 
 def _verified_by_a_node(session: Session, checkpoint: str) -> dict[str, Any]:

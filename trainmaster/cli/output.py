@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
+_HARMLESS = "\n\t\u200c\u200d"
+_WRITTEN_OUT = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+
 WIDE = 400
 """Columns that a table may take when nobody's terminal limits it: pipes want whole words."""
 
@@ -111,11 +114,12 @@ def cell_text(value: object) -> str:
 def shown(text: str) -> str:
     """Return `text` such that a terminal shows it and obeys none of it.
 
-    Line ends and tabs stay; other control, surrogate and direction characters are written out.
+    Line ends, tabs and joiners stay; other control, surrogate and direction characters, and what
+    breaks lines in other ways, are written out.
     """
     return "".join(
         char
-        if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cs", "Cf", "Co"}
+        if char in _HARMLESS or unicodedata.category(char) not in _WRITTEN_OUT
         else char.encode("unicode_escape").decode()
         for char in text
     )

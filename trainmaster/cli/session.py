@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from trainmaster.cli.output import Output
-from trainmaster.cli.settings import Settings, from_environment
+from trainmaster.cli.settings import Settings
 from trainmaster.errors import NotFoundError, UnauthenticatedError
 
 
@@ -33,16 +33,18 @@ class Api(Protocol):
 
 
 def connect(settings: Settings) -> Api:
-    """Return a connection to the control plane of `settings`; nothing is sent yet.
+    """Return a connection to the control plane of `settings`.
 
     Raises:
-        UnauthenticatedError: there is no token to speak with.
         UserError: the address or the token cannot be one.
+        UnauthenticatedError: there is no token to speak with.
+        UnavailableError: there is none either, and nobody who would ask for it.
     """
     from trainmaster.client import Client  # httpx costs a tenth of a second
 
     token = settings.control_token
     if token is None:
+        Client(settings.control_url).get("/healthz")
         raise UnauthenticatedError(
             f"there is no token: set TRAINMASTER_TOKEN, or point TRAINMASTER_HOME to the state "
             f"directory of a `trainmaster up` (none is stored in {settings.home.root})"
@@ -71,11 +73,10 @@ class Session:
 
 
 def session_of(context: typer.Context) -> Session:
-    """Return the session of `context`, made from the environment unless one was handed in."""
-    root = context.find_root()
-    if not isinstance(root.obj, Session):
-        root.obj = Session(from_environment(), Output())
-    return root.obj
+    """Return the session that the command was run with."""
+    session = context.find_root().obj
+    assert isinstance(session, Session)
+    return session
 
 
 def segment(kind: str, name: str) -> str:

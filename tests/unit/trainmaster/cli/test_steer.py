@@ -1,0 +1,113 @@
+"""Requests: sent once, waited for, and told as they ended."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.trainmaster.cli.command import command
+from trainmaster.errors import ConflictError, UnavailableError
+
+REQUESTS = "POST /v1/runs/r1/requests"
+
+
+def request(kind: str, state: str, because: str = "") -> dict:
+    return {"id": 7, "kind": kind, "state": state, "because": because}
+
+
+def test_a_steering_command_returns_when_its_request_is_applied():
+    answers = {
+        REQUESTS: [request("checkpoint", "pending")],
+        "GET /v1/requests/7": [
+            request("checkpoint", "accepted"),
+            UnavailableError("away"),
+            request("checkpoint", "applied"),
+        ],
+    }
+    done = command("checkpoint", "r1", "--why", "before lunch", "--json", answers=answers)
+    assert (done.status, done.json["state"]) == (0, "applied")
+    [sent] = done.api.bodies("POST", "/v1/runs/r1/requests")
+    assert (sent["kind"], sent["args"], sent["why"]) == ("checkpoint", {}, "before lunch")
+
+
+def test_a_refused_request_is_status_4_with_the_reason():
+    answers = {REQUESTS: [request("resume", "refused", "the run is running")]}
+    done = command("resume", "r1", answers=answers)
+    assert (done.status, done.stdout) == (4, "")
+    assert "the run is running" in done.stderr
+
+
+def test_a_request_that_clashes_with_another_is_status_4():
+    answers = {REQUESTS: [ConflictError("a restore is already under way")]}
+    assert command("restore", "r1", "r1-g1-s10", answers=answers).status == 4
+
+
+def test_pause_returns_only_once_the_run_shows_paused():
+    answers = {
+        REQUESTS: [request("pause", "applied")],
+        "GET /v1/runs/r1": [{"state": "pausing"}, {"state": "pausing"}, {"state": "paused"}],
+    }
+    done = command("pause", "r1", answers=answers)
+    assert done.status == 0
+    assert len(done.api.bodies("GET", "/v1/runs/r1")) == 3
+
+
+def test_a_run_that_ends_before_it_pauses_is_told():
+    answers = {
+        REQUESTS: [request("pause", "applied")],
+        "GET /v1/runs/r1": [{"state": "succeeded"}],
+    }
+    assert command("pause", "r1", answers=answers).status == 4
+
+
+def test_hold_waits_for_held():
+    answers = {REQUESTS: [request("pause", "applied")], "GET /v1/runs/r1": [{"state": "held"}]}
+    done = command("pause", "r1", "--hold", answers=answers)
+    assert done.status == 0
+    assert done.api.bodies("POST", "/v1/runs/r1/requests")[0]["args"] == {"hold": True}
+
+
+def test_no_wait_asks_and_leaves():
+    done = command("stop", "r1", "--no-wait", answers={REQUESTS: [request("stop", "pending")]})
+    assert done.status == 0
+    assert [method for method, _, _ in done.api.asked] == ["POST"]
+
+
+def test_a_request_that_nothing_comes_of_is_status_1():
+    answers = {
+        REQUESTS: [request("stop", "pending")],
+        "GET /v1/requests/7": [request("stop", "pending")],
+    }
+    done = command("stop", "r1", "--timeout", "5", answers=answers)
+    assert done.status == 1
+    assert "still pending after 5 s" in done.stderr
+
+
+def test_asking_again_after_a_lost_answer_uses_the_same_key():
+    answers = {REQUESTS: [UnavailableError("timeout"), request("stop", "applied")]}
+    done = command("stop", "r1", answers=answers)
+    first, second = done.api.bodies("POST", "/v1/runs/r1/requests")
+    assert first["idempotency_key"] == second["idempotency_key"]
+
+
+@pytest.mark.parametrize("text", ["parallel: {replicas: 1, stages: 2}", "{replicas: 1, stages: 2}"])
+def test_a_plan_file_holds_the_section_with_or_without_its_key(tmp_path: Path, text):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(text)
+    options = ["--plan", plan, "--skip-steps", 5, "--lr-factor", 0.5, "--forget-skips"]
+    answers = {REQUESTS: [request("restore", "applied")]}
+    done = command("restore", "r1", "r1-g1-s10", *options, answers=answers)
+    assert done.status == 0
+    assert done.api.bodies("POST", "/v1/runs/r1/requests")[0]["args"] == {
+        "checkpoint": "r1-g1-s10",
+        "skip_steps": 5,
+        "lr_factor": 0.5,
+        "forget_skips": True,
+        "plan": {"replicas": 1, "stages": 2},
+    }
+
+
+def test_a_dry_run_only_asks_what_would_be():
+    answers = {"POST /v1/runs/r1/restore-preview": [{"sentences": ["20 steps are lost"]}]}
+    done = command("restore", "r1", "r1-g1-s10", "--dry-run", answers=answers)
+    assert (done.status, done.stdout) == (0, "20 steps are lost\n")
+    assert [path for _, path, _ in done.api.asked] == ["/v1/runs/r1/restore-preview"]
