@@ -273,7 +273,7 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
 def goodput(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
     """Show where the wall time of a run went."""
     session = session_of(context)
-    found = session.api.get(f"/v1/runs/{segment('run', run)}")["goodput"]
+    found = session.api.get(f"/v1/runs/{segment('run', run)}/goodput")
     if as_json:
         session.output.json(found)
         return
