@@ -152,7 +152,9 @@ def started(
             inbox=home / "inbox.json",
             emulation=(emulation or {}).get(rank, Emulation()),
         )
-        process = FORKS.Process(target=_run, args=(launch.model_dump_json(), str(home / f"rank-{rank}.log")))
+        process = FORKS.Process(
+            target=_run, args=(launch.model_dump_json(), str(home / f"rank-{rank}.log"))
+        )
         process.start()
         told.processes.append(process)
     try:
