@@ -168,7 +168,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class OrderStatus:
-    """An order of the current generation and how far it has come: sent, received, applied, refused."""
+    """An order of the current generation and how far it has come: sent, received, applied, refused. `sent_at`: when it was given."""
 
     seq: int
     kind: str
@@ -177,6 +177,7 @@ class OrderStatus:
     step: int | None = None
     because: str = ""
     request: int | None = None
+    sent_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
