@@ -1,0 +1,103 @@
+"""The status of a step: what ranks contribute, and what all of them read from the sum."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trainmaster.layout import roles
+from trainmaster.orders import OrderWord
+from trainmaster.plan import ParallelAsk, Plan, resolve
+from worker.guard import NO_ORDER, Contribution, Status, StatusVector
+from worker.reduce import Norms
+
+PLAN = resolve(ParallelAsk(replicas=2, stages=2, micro_batch=1), num_layers=4, global_batch=8)
+
+
+def seen(**changes: object) -> Contribution:
+    values: dict[str, object] = {
+        "loss_sum": 0.0,
+        "weight": 0.0,
+        "own": Norms({}, 0),
+        "summed": Norms({}, 0),
+        "span_s": 0.0,
+    }
+    return Contribution(**(values | changes))  # type: ignore[arg-type]
+
+
+def status(contributions: list[Contribution], plan: Plan = PLAN) -> Status:
+    vector = StatusVector(plan)
+    parts = [vector.encode(c, role) for c, role in zip(contributions, roles(plan), strict=True)]
+    return vector.decode([sum(column) for column in zip(*parts, strict=True)])
+
+
+def healthy() -> list[Contribution]:
+    """Ranks 0 and 2 hold layers 0 and 1, ranks 1 and 3 the others; each layer's square is 4."""
+    first, last = Norms({0: 4.0, 1: 4.0}, 0), Norms({2: 4.0, 3: 4.0}, 0)
+    return [
+        seen(own=first, summed=first, span_s=2.0),
+        seen(own=last, summed=last, span_s=1.0, loss_sum=30.0, weight=10.0),
+        seen(own=first, summed=first, span_s=3.0),
+        seen(own=last, summed=last, span_s=1.5, loss_sum=90.0, weight=30.0),
+    ]
+
+
+def test_loss_and_norm_are_of_the_mean_over_the_true_weight() -> None:
+    result = status(healthy())
+    assert (result.loss, result.weight) == (3.0, 40.0)
+    assert result.grad_norm == math.sqrt(4 * 4.0) / 40
+    assert result.because is None
+
+
+def test_each_layer_counts_once_however_many_replicas_hold_it() -> None:
+    one = resolve(ParallelAsk(stages=2, micro_batch=1), num_layers=4, global_batch=8)
+    assert status(healthy()[:2], one).grad_norm * 10 == status(healthy()).grad_norm * 40
+
+
+def test_replicas_keep_their_own_norms_and_spans() -> None:
+    result = status(healthy())
+    assert result.replica_norms == (4.0, 4.0)
+    assert result.spans_s == (2.0, 3.0), "from the first stages, which begin and end a pass"
+
+
+def test_a_rank_that_saw_something_not_finite_is_named() -> None:
+    parts = healthy()
+    parts[3] = seen(
+        own=Norms({2: math.nan, 3: 1.0}, 17), summed=Norms({2: math.nan}, 17), weight=30.0
+    )
+    result = status(parts)
+    assert result.non_finite == (0, 0, 0, 17)
+    assert result.because == "17 gradient or loss values on rank 3 were not finite"
+
+
+def test_a_loss_that_is_not_finite_is_reason_enough() -> None:
+    parts = healthy()
+    parts[1] = seen(own=parts[1].own, summed=parts[1].summed, loss_sum=math.inf, weight=10.0)
+    result = status(parts)
+    assert result.because == "1 gradient or loss values on rank 1 were not finite"
+    assert math.isinf(result.loss)
+
+
+def test_finite_gradients_may_add_up_to_one_that_is_not() -> None:
+    parts = healthy()
+    parts[0] = seen(own=parts[0].own, summed=Norms({0: math.inf}, 0))
+    assert status(parts).because == (
+        "finite gradients of the replicas add up to one that is not finite"
+    )
+
+
+def test_a_batch_without_weight_is_not_applied() -> None:
+    parts = [seen(own=part.own, summed=part.summed) for part in healthy()]
+    result = status(parts)
+    assert result.because is not None
+    assert "no weight" in result.because
+    assert math.isnan(result.loss)
+
+
+@pytest.mark.parametrize("word", list(OrderWord))
+def test_everybody_hears_the_order_of_rank_0(word: OrderWord) -> None:
+    parts = healthy()
+    parts[0] = seen(own=parts[0].own, summed=parts[0].summed, order=(word, 2**40 + 1))
+    assert status(parts).order == (word, 2**40 + 1)
+    assert status(healthy()).order == NO_ORDER
