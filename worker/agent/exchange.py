@@ -28,10 +28,15 @@ class SyncClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reply, and the batches that it answers."""
+    """A reply, and the batches that it answers.
+
+    Attributes:
+        recovered: the control plane was out of reach before; it may have been set back meanwhile.
+    """
 
     sent: Sequence[Batch]
     reply: SyncReply
+    recovered: bool
 
 
 class Exchange:
@@ -83,12 +88,13 @@ class Exchange:
             self._failed(error, now)
             return None
         reply = future.result()
-        if self._trouble is not None:
+        recovered = self._trouble is not None
+        if recovered:
             log.info("the control plane answers again")
         self._trouble, self._backoff_s = None, FIRST_BACKOFF_S
         interval_s = min(max(reply.next_sync_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
         self._due, self._not_before = now + interval_s, now + SHORTEST_INTERVAL_S
-        return Answer(sent, reply)
+        return Answer(sent, reply, recovered)
 
     @property
     def troubled(self) -> bool:

@@ -76,9 +76,8 @@ class Agent:
         self._spools = Spools()
         self._reported = set(_reported_exits(journal_events(self._folder)))
         for stream, path in journal_files(self._folder).items():
-            self._spools.add(stream, path, tail=False)
+            self._spools.add(stream, path, cursor=None, tail=False)
         self._journal = Journal(self._folder)
-        self._spools.add(self._journal.stream, self._journal.path, tail=False)
         self._launcher = Launcher(
             home=settings.home,
             node=settings.node,
@@ -116,7 +115,7 @@ class Agent:
         self._tell("node_started", {"boot": self._boot})
         self._launcher.adopt(reported=self._reported)
         for record in self._launcher.known():
-            self._spools.add(record.stream, self._launcher.spool(record), tail=False)
+            self._spools.add(record.stream, self._launcher.spool(record), cursor=None, tail=False)
         while not self._stopping:
             try:
                 self.turn(time.monotonic())
@@ -141,6 +140,7 @@ class Agent:
         self._report_exits()
         if now >= self._ask_all_at:
             self._spools.ask_all()
+            self._news = True
             self._ask_all_at = now + ASK_ALL_EVERY_S
         if now >= self._sweep_at:
             self._sweep()
@@ -151,7 +151,7 @@ class Agent:
 
     def _tell(self, kind: str, data: dict[str, Any], at: datetime | None = None) -> None:
         self._journal.append(kind, data, at)
-        self._spools.add(self._journal.stream, self._journal.path, tail=False)
+        self._spools.add(self._journal.stream, self._journal.path, cursor=0, tail=False)
         self._news = True
 
     def _hear_nest(self) -> None:
@@ -170,6 +170,8 @@ class Agent:
 
     def _obey(self, answer: Answer) -> None:
         reply = answer.reply
+        if answer.recovered:
+            self._ask_all_at = 0.0
         if self._spools.accept(answer.sent, reply.cursors):
             self._news = self._news or self._spools.lag() > CATCH_UP_BYTES
         self._assignments = reply.assignments
@@ -182,7 +184,7 @@ class Agent:
             self._shown.add(record.key)
             if record.exited_at is None:
                 self._exporter.begin(record, time.time())
-            self._spools.add(record.stream, self._launcher.spool(record), tail=True)
+            self._spools.add(record.stream, self._launcher.spool(record), cursor=0, tail=True)
         for stream, frames in self._spools.tail():
             self._exporter.take(stream, frames)
             self._news = self._news or bool(frames.events)
@@ -192,7 +194,7 @@ class Agent:
         """Write exits into the journal, each once its rank's last words are stored."""
         for record in self._launcher.unreported():
             self._exporter.end(record, time.monotonic())
-            self._spools.add(record.stream, self._launcher.spool(record), tail=True)
+            self._spools.add(record.stream, self._launcher.spool(record), cursor=0, tail=True)
             if not self._spools.settled(record.stream):
                 self._news = True
                 continue

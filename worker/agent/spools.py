@@ -144,13 +144,15 @@ class Spools:
     def __contains__(self, name: str) -> bool:
         return name in self._streams
 
-    def add(self, name: str, path: Path, *, tail: bool) -> None:
+    def add(self, name: str, path: Path, *, cursor: int | None, tail: bool) -> None:
         """Forward the spool at `path`, which may not exist yet, as stream `name`.
 
         Args:
+            cursor: what the control plane is taken to have of it; None: ask before sending.
             tail: whether `tail` is to show it.
         """
-        self._streams.setdefault(name, Stream(name, SpoolReader(path), deaf=not tail))
+        stream = Stream(name, SpoolReader(path), cursor, ask=cursor is None, deaf=not tail)
+        self._streams.setdefault(name, stream)
 
     def drop(self, name: str) -> None:
         """Forward it no longer."""

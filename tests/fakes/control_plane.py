@@ -1,0 +1,153 @@
+"""A control plane that only stores what agents send and tells them what a test wants to run."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from trainmaster.orders import Order
+from trainmaster.plan import Pipeline, Plan
+from trainmaster.spec import RunSpec
+from trainmaster.wire import (
+    Assignment,
+    Batch,
+    Chore,
+    Event,
+    RankAssignment,
+    Sync,
+    SyncReply,
+)
+
+TOKEN = "agent-token"
+
+
+@dataclass
+class StoredStream:
+    cursor: int = 0
+    events: list[Event] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def store(self, batch: Batch) -> None:
+        if batch.from_offset != self.cursor:
+            return
+        self.cursor = batch.to_offset
+        self.events += batch.events
+        if batch.samples:
+            self.steps += batch.samples.steps
+            for metric, column in batch.samples.values.items():
+                self.values.setdefault(metric, []).extend(column)
+
+
+class FakeControlPlane:
+    """What tests read and write is guarded by nothing: they wait for conditions."""
+
+    def __init__(self) -> None:
+        self.assignments: list[Assignment] = []
+        self.chores: list[Chore] = []
+        self.streams: dict[str, StoredStream] = {}
+        self.syncs: list[Sync] = []
+        self.next_sync_s = 0.2
+        self.port = 0
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def last(self) -> Sync:
+        return self.syncs[-1]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Data of the agent's events of one kind, over all its lives."""
+        streams = [stream for name, stream in self.streams.items() if name.startswith("agent")]
+        return [event.data for each in streams for event in each.events if event.kind == kind]
+
+    def steps(self, stream: str) -> list[int]:
+        """Steps stored of a rank's stream, none if it is not known."""
+        return self.streams[stream].steps if stream in self.streams else []
+
+    def answer(self, sync: Sync) -> SyncReply:
+        self.syncs.append(sync)
+        for batch in sync.batches:
+            self.streams.setdefault(batch.stream, StoredStream()).store(batch)
+        return SyncReply(
+            cursors={batch.stream: self.streams[batch.stream].cursor for batch in sync.batches},
+            assignments=self.assignments,
+            chores=self.chores,
+            next_sync_s=self.next_sync_s,
+        )
+
+    def up(self) -> None:
+        plane = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                if self.server is not plane._server:  # a connection from before `down`
+                    self.close_connection = True
+                    return
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                known = self.headers["Authorization"] == f"Bearer {TOKEN}"
+                data = b'{"code": "unauthenticated", "detail": "unknown token"}'
+                if known:
+                    reply = plane.answer(Sync.model_validate_json(body))
+                    data = reply.model_dump_json().encode()
+                self.send_response(200 if known else 401)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def down(self) -> None:
+        assert self._server is not None
+        self._server.shutdown()
+        self._server.server_close()
+        self._server = None
+
+
+def assignment(
+    *,
+    run: str = "r1",
+    generation: int = 1,
+    ranks: int = 1,
+    store: str | None = "127.0.0.1:1",
+    hosts_store: bool = False,
+    orders: list[Order] | None = None,
+    **params: Any,
+) -> Assignment:
+    """`ranks` replicas in slots 0, 1, ...; `params` are for `tests.fakes.ranks`."""
+    spec = RunSpec.model_validate(
+        {
+            "name": "fake",
+            "workload": "tests.fakes.ranks:workload",
+            "params": params,
+            "train": {"steps": 10, "global_batch": ranks},
+        }
+    )
+    pipelines = tuple(Pipeline(layers=(8,), micro_batches=1) for _ in range(ranks))
+    return Assignment(
+        run=run,
+        generation=generation,
+        world_size=ranks,
+        hosts_store=hosts_store,
+        store=store,
+        ranks=[RankAssignment(rank=rank, slot=rank) for rank in range(ranks)],
+        spec=spec,
+        plan=Plan(micro_batch=1, schedule="gpipe", pipelines=pipelines),
+        resume=None,
+        checkpoint_every=5,
+        checkpoint_root="file:///nowhere",
+        orders=orders or [],
+    )
