@@ -50,7 +50,7 @@ def connect(settings: Settings) -> Api:
             f"directory of a `trainmaster up` (none is stored in {settings.home.root})"
         )
     # Submitting waits until a node has described the workload, which imports torch.
-    return Client(settings.control_url, token, timeout_s=60.0)
+    return Client(settings.control_url, token, timeout_s=90.0)
 
 
 @dataclass

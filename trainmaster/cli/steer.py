@@ -87,7 +87,7 @@ def restore(
     run: Run,
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT")],
     skip_steps: Annotated[
-        int | None, typer.Option(min=1, help="Skip so many batches after the checkpoint's.")
+        int | None, typer.Option(min=0, help="Skip so many batches after the checkpoint's.")
     ] = None,
     lr_factor: Annotated[
         float | None, typer.Option(help="Multiply the learning rate by this.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,9 @@ def submit(
     session = session_of(context)
     mapping, document = checked_spec(spec, sets or [])
     with problems_in(spec, document):
-        run: dict[str, Any] = session.api.post("/v1/runs", {"spec": mapping})
+        run: dict[str, Any] = session.api.post(
+            "/v1/runs", {"spec": mapping, "idempotency_key": uuid.uuid4().hex}
+        )
     if not wait:
         if as_json:
             session.output.json(run)
