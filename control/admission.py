@@ -1,0 +1,173 @@
+"""Gives a waiting run its slots and its next attempt: all ranks at once, or a sentence that says what is waited for. Pure.
+
+Who has waited longest and has the highest priority goes first. Others may pass a run that has had its turn for `PASS_AFTER_S`
+and did not fit, so that one which is too big for the nodes present does not block the rest.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from control import drills, scheduler, succession
+from control.checkpoints import interval, mark_abandoned
+from control.decision import NewAttempt, NewChore
+from control.lifecycle import Happening, State
+from control.lineage import ENDLESS, up_to
+from control.planner import even
+from control.snapshot import Attempt, RunSnapshot
+from control.succession import Beginning
+from control.turn import Turn
+from trainmaster.errors import SpecError, UserError
+from trainmaster.plan import Plan, resolve
+from trainmaster.spec import RunSpec
+
+PASS_AFTER_S = 10.0
+
+
+def launch(turn: Turn) -> None:
+    """Begin the next attempt of a run that waits for one, if there is room."""
+    snapshot = turn.snapshot
+    waits = (
+        snapshot.run.state in {State.QUEUED, State.RECOVERING} and turn.state == snapshot.run.state
+    )
+    if not waits or turn.attempt is not None:
+        return
+    if snapshot.run.workload is None:
+        _await_description(turn)
+        return
+    try:
+        begin = succession.beginning(snapshot)
+        plan, why_plan = _plan(turn, begin, snapshot.attempt)
+    except SpecError as error:
+        turn.give_up("bad_spec", f"The plan cannot be carried out: {error.message}")
+        return
+    except UserError as error:
+        turn.refuse_open(error.message, "restore", "amend")
+        turn.because = error.message
+        return
+    if plan is None:
+        turn.because = why_plan
+        return
+    if _must_let_others_pass(turn):
+        turn.because = f"Waiting: {snapshot.queued_before} runs are before it in the queue."
+        return
+    preferred = _last_nodes(snapshot.attempt)
+    placed = scheduler.place(
+        plan, begin.spec.placement, snapshot.nodes, now=turn.now, preferred=preferred
+    )
+    if isinstance(placed, scheduler.Waiting):
+        turn.because = placed.because
+        return
+    _begin(turn, begin, placed, why_plan)
+
+
+def _await_description(turn: Turn) -> None:
+    snapshot = turn.snapshot
+    spec = snapshot.run.spec
+    if snapshot.describe_problems:
+        problems = "; ".join(snapshot.describe_problems)
+        turn.give_up("bad_spec", f"The workload cannot be used: {problems}")
+        return
+    turn.because = "Waiting for a node to describe the workload."
+    if not snapshot.describing:
+        args = {"workload": spec.workload, "params": spec.params, "data": spec.data.source}
+        turn.chores.append(NewChore("describe", args))
+
+
+def _must_let_others_pass(turn: Turn) -> bool:
+    snapshot = turn.snapshot
+    if turn.state != State.QUEUED or snapshot.queued_before == 0:
+        return False
+    since = [snapshot.run.created_at]
+    since += [each.created_at for each in snapshot.requests if each.kind == "resume"]
+    since += [each.ended_at for each in snapshot.attempts[-1:] if each.ended_at is not None]
+    return turn.now - max(since) < timedelta(seconds=PASS_AFTER_S)
+
+
+def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | None, str]:
+    """Return the plan to run, unplaced, and why this one; None when it must wait for a slot to plan for."""
+    snapshot = turn.snapshot
+    workload = snapshot.run.workload
+    assert workload is not None, "a plan needs the workload's description"
+    if begin.plan is not None:
+        return begin.plan, "The plan is as the restore asks."
+    if newest is not None and begin.kind != "amend":
+        plan = _unplaced(newest.plan, begin.spec, snapshot)
+        if begin.spec.parallel != "auto" or scheduler.could_hold(
+            plan, begin.spec.placement, snapshot.nodes, now=turn.now
+        ):
+            return plan, ""
+    num_slots = scheduler.free_slots(begin.spec.placement, snapshot.nodes, now=turn.now)
+    if begin.spec.parallel == "auto" and num_slots == 0:
+        return None, "Waiting for a free slot to plan for: no node that can take ranks has one."
+    choice = even.choose(begin.spec, workload, num_slots=max(1, num_slots))
+    return choice.plan, choice.because if begin.spec.parallel == "auto" else ""
+
+
+def _unplaced(plan: Plan, spec: RunSpec, snapshot: RunSnapshot) -> Plan:
+    """Return `plan` without the nodes that placement gave it, with those that the spec names."""
+    bare = plan.model_copy(
+        update={
+            "pipelines": tuple(each.model_copy(update={"nodes": ()}) for each in plan.pipelines)
+        }
+    )
+    if spec.parallel == "auto" or snapshot.run.workload is None:
+        return bare
+    asked = resolve(
+        spec.parallel,
+        num_layers=snapshot.run.workload.num_layers,
+        global_batch=spec.train.global_batch,
+    )
+    shape = [(each.layers, each.micro_batches) for each in plan.pipelines]
+    same = [(each.layers, each.micro_batches) for each in asked.pipelines] == shape
+    return asked if same and asked.micro_batch == plan.micro_batch else bare
+
+
+def _last_nodes(newest: Attempt | None) -> set[str]:
+    if newest is None:
+        return set()
+    return {node for pipeline in newest.plan.pipelines for node in pipeline.nodes}
+
+
+def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str) -> None:
+    snapshot = turn.snapshot
+    generation = snapshot.run.generation + 1
+    if snapshot.attempt is not None:
+        generation = max(generation, snapshot.attempt.generation + 1)
+    checkpoint = begin.choice.checkpoint
+    turn.new_attempt = NewAttempt(
+        generation=generation,
+        parent_generation=checkpoint.generation if checkpoint else None,
+        cause=begin.cause,
+        cause_kind=begin.kind,
+        plan=placed.plan,
+        placements=placed.placements,
+        checkpoint_every=interval(begin.spec),
+        resumed_from_step=begin.choice.step,
+        resumed_from_checkpoint=checkpoint.id if checkpoint else None,
+        skip=begin.skip,
+        own_skip=begin.own_skip,
+        lr_windows=begin.lr_windows,
+        lr_factor=begin.lr_factor,
+        incident=begin.incident,
+    )
+    if begin.spec != snapshot.run.spec:
+        turn.spec = begin.spec
+    for request in turn.open_requests("restore", "resume", "amend"):
+        turn.accept(request, f"Generation {generation} carries it out.", generation=generation)
+    mark_abandoned(turn, {**up_to(snapshot.attempts, checkpoint), generation: ENDLESS})
+    drills.carry(turn, generation)
+    nodes = ", ".join(dict.fromkeys(each.node for each in placed.placements))
+    parts = [
+        begin.cause.rstrip(".") + ".",
+        begin.choice.because,
+        why_plan,
+        f"Generation {generation} takes {len(placed.placements)} slots on {nodes}.",
+    ]
+    turn.happen(
+        Happening.ATTEMPT_LAUNCHED,
+        " ".join(part for part in parts if part),
+        cause_kind=begin.kind,
+        attempt=generation,
+        checkpoint=checkpoint.id if checkpoint else None,
+    )

@@ -1,0 +1,105 @@
+"""From judgements to alerts: the level a rule shows, changed only when it changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from control.decision import AlertChange
+from control.lifecycle import TERMINAL
+from control.rules.evaluate import SCOPE, Judgement
+from control.snapshot import Alert
+from control.turn import Turn
+
+ACTIVE = frozenset({"pending", "firing"})
+
+
+def update(turn: Turn, judgements: Sequence[Judgement], generation: int) -> None:
+    """Write what has changed: new alerts, alerts that fire, heal or are over, and those whose rule is gone."""
+    alerts = {alert.rule: alert for alert in turn.snapshot.alerts if alert.scope == SCOPE}
+    for judgement in judgements:
+        _follow(turn, judgement, alerts.get(judgement.rule.name), generation)
+    enabled = {rule.name for rule in turn.snapshot.rules if rule.enabled}
+    for alert in alerts.values():
+        if alert.rule not in enabled and alert.state in ACTIVE:
+            _end(turn, alert, f"The rule {alert.rule} is gone or disabled.")
+
+
+def close_with_run(turn: Turn) -> None:
+    """End what is still shown when the run is over."""
+    if turn.state not in TERMINAL:
+        return
+    changed = {(change.rule, change.scope) for change in turn.alerts}
+    for alert in turn.snapshot.alerts:
+        if alert.state in ACTIVE and (alert.rule, alert.scope) not in changed:
+            _end(turn, alert, f"The run {turn.state}.")
+
+
+def _follow(turn: Turn, judgement: Judgement, alert: Alert | None, generation: int) -> None:
+    shown = alert.state if alert is not None else "inactive"
+    if shown == "firing":
+        assert alert is not None
+        if judgement.state != "firing":
+            _end(turn, alert, f"{judgement.rule.name} is over.")
+    elif judgement.state == "firing" or _was_missed(judgement, alert):
+        _fire(turn, judgement, generation)
+    elif judgement.state == "pending":
+        if shown != "pending" or (alert and alert.first_bad_step != judgement.first_bad_step):
+            turn.alerts.append(_change(judgement, "pending", generation))
+    elif shown == "pending":
+        assert alert is not None
+        _end(turn, alert, f"{judgement.rule.name} healed before it fired.")
+
+
+def _was_missed(judgement: Judgement, alert: Alert | None) -> bool:
+    """Whether it fired and was over before anybody looked, as while no control plane was up."""
+    if not judgement.firings or judgement.state != "resolved":
+        return False
+    seen = alert.first_bad_step if alert is not None else None
+    return seen is None or seen < judgement.firings[-1].first_bad_step
+
+
+def _fire(turn: Turn, judgement: Judgement, generation: int) -> None:
+    change = _change(judgement, "firing", generation)
+    turn.alerts.append(change)
+    turn.tell(
+        "alert_firing",
+        f"{judgement.rule.name}: {judgement.rule.metric} is bad since step {change.first_bad_step}.",
+        rule=judgement.rule.name,
+        first_bad_step=change.first_bad_step,
+        severity=judgement.rule.severity,
+    )
+
+
+def _change(judgement: Judgement, state: str, generation: int) -> AlertChange:
+    first_bad_step = judgement.first_bad_step
+    if first_bad_step is None and judgement.firings:
+        first_bad_step = judgement.firings[-1].first_bad_step
+    return AlertChange(
+        rule=judgement.rule.name,
+        scope=SCOPE,
+        state=state,
+        value=judgement.value,
+        threshold=judgement.threshold,
+        first_bad_step=first_bad_step,
+        severity=judgement.rule.severity,
+        generation=generation,
+    )
+
+
+def _end(turn: Turn, alert: Alert, because: str) -> None:
+    state = "resolved" if alert.state == "firing" else "inactive"
+    turn.alerts.append(
+        AlertChange(
+            rule=alert.rule,
+            scope=alert.scope,
+            state=state,
+            value=alert.value,
+            threshold=alert.threshold,
+            first_bad_step=alert.first_bad_step,
+            severity=alert.severity,
+            generation=alert.generation,
+            incident=alert.incident,
+        )
+    )
+    if state == "resolved":
+        turn.tell("alert_resolved", because, rule=alert.rule, first_bad_step=alert.first_bad_step)

@@ -1,0 +1,73 @@
+"""The brain: what one turn wants changed, given all that is known. No clock, no I/O, no randomness: the same snapshot and the same
+instant always give the same decision.
+
+Read from top to bottom, a turn
+1. passes on what ranks answered,
+2. draws the consequence of ranks that met, finished, fell or fell silent,
+3. answers what people ask,
+4. judges the rules, lets them act, and verifies what they did,
+5. begins the next attempt of a run that waits for one,
+6. judges checkpoints and lets the superfluous go.
+
+An attempt ends in one turn and the next one begins in another, which is due at once: why it begins is read from rows alone, so a control
+plane that dies in between goes on as if it had not.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from control import admission, alerts, checkpoints, incidents, recovery, retention, steering
+from control.decision import Decision
+from control.lifecycle import ENDED, State
+from control.rules.evaluate import judge_all
+from control.snapshot import RunSnapshot
+from control.turn import Turn
+
+AT_ONCE = timedelta(0)
+WHILE_ACTIVE = timedelta(seconds=0.5)
+WHILE_READING_BACK = timedelta(seconds=2)
+WHILE_AT_REST = timedelta(seconds=60)
+
+
+def decide(snapshot: RunSnapshot, *, now: datetime) -> Decision:
+    """Return what should change for one run."""
+    turn = Turn(snapshot, now)
+    steering.hear(turn)
+    recovery.judge_ranks(turn)
+    steering.follow_hold(turn)
+    steering.answer(turn)
+    steering.end_overdue(turn)
+    _judge_rules(turn)
+    admission.launch(turn)
+    if turn.new_attempt is None:
+        checkpoints.judge(turn)
+        _retire(turn)
+    return turn.decision(_look_again_after(turn))
+
+
+def _judge_rules(turn: Turn) -> None:
+    attempt = turn.attempt
+    if attempt is not None:
+        judgements = judge_all(turn.snapshot.rules, turn.snapshot.windows)
+        alerts.update(turn, judgements, attempt.generation)
+        incidents.act(turn, judgements)
+        incidents.verify(turn, judgements)
+    alerts.close_with_run(turn)
+    incidents.close_with_run(turn)
+
+
+def _retire(turn: Turn) -> None:
+    """While an attempt is about to begin nothing goes: what it begins from is not settled."""
+    if turn.state == State.RUNNING or turn.state in ENDED:
+        retention.retire(turn)
+
+
+def _look_again_after(turn: Turn) -> timedelta:
+    if turn.state != turn.snapshot.run.state or turn.attempt_end is not None:
+        return AT_ONCE
+    if turn.state not in ENDED:
+        return WHILE_ACTIVE
+    if turn.chores or any(each.verifying for each in turn.snapshot.checkpoints):
+        return WHILE_READING_BACK
+    return WHILE_AT_REST

@@ -1,0 +1,172 @@
+"""What follows from the facts about ranks: ready, finished, failed, out of contact. Pure.
+
+Failures end the attempt; the next turn begins another (`control.admission`). What a failure costs is in `control.budgets`.
+"""
+
+from __future__ import annotations
+
+from control import budgets, exits
+from control.checkpoints import GOOD, quarantine
+from control.exits import FirstFailure
+from control.lifecycle import WITH_RANKS, Desired, Happening, State
+from control.liveness import LEASE_S, out_of_contact
+from control.lineage import newest_step
+from control.snapshot import Attempt
+from control.turn import Turn
+from trainmaster.errors import ExitCode
+
+
+def judge_ranks(turn: Turn) -> None:
+    """Draw the consequence of what the ranks of the living attempt have told."""
+    attempt = turn.attempt
+    if attempt is None or turn.state not in WITH_RANKS:
+        return
+    failure = exits.first_failure(turn.snapshot, now=turn.now)
+    if failure is not None:
+        _fail(turn, attempt, failure)
+        return
+    finish = exits.finish(turn.snapshot)
+    if finish is not None:
+        _finish(turn, finish)
+        return
+    _judge_contact(turn, attempt)
+    if turn.attempt is not None:
+        _judge_ready(turn, attempt)
+
+
+def is_ready(turn: Turn, attempt: Attempt) -> bool:
+    """Return whether the ranks of `attempt` have met: all said so, or a step of theirs is stored."""
+    ranks = turn.snapshot.ranks
+    all_ready = bool(ranks) and all(rank.state == "ready" for rank in ranks)
+    return attempt.ready_at is not None or attempt.first_step is not None or all_ready
+
+
+def _judge_ready(turn: Turn, attempt: Attempt) -> None:
+    if not is_ready(turn, attempt):
+        return
+    begun = (
+        f"from step {attempt.resumed_from_step}" if attempt.resumed_from_step else "from the start"
+    )
+    told = f"Generation {attempt.generation} trains {begun}."
+    if turn.state == State.STARTING:
+        turn.happen(Happening.RANKS_READY, told, generation=attempt.generation)
+        if turn.desired == Desired.HELD and not turn.snapshot.orders:
+            turn.order("hold")
+    for request in turn.open_requests("restore", "resume", "amend"):
+        # A release is acknowledged by the ranks that were held, unless a later generation took their place.
+        newest_asked = attempt.generation - (request.order_seq is not None)
+        if request.generation is not None and request.generation <= newest_asked:
+            turn.fulfil(request, told, step=attempt.resumed_from_step)
+
+
+def _judge_contact(turn: Turn, attempt: Attempt) -> None:
+    silent = out_of_contact(turn.snapshot, now=turn.now)
+    if not silent:
+        if turn.state == State.UNREACHABLE:
+            ready = is_ready(turn, attempt)
+            turn.happen(
+                Happening.CONTACT_RESTORED if ready else Happening.CONTACT_RESTORED_EARLY,
+                "All nodes of the run are in contact again.",
+            )
+        return
+    names = ", ".join(silent)
+    patience_s = turn.snapshot.run.spec.recovery.unreachable_after_s
+    longest_s = max(silent.values())
+    if patience_s is not None and longest_s >= LEASE_S + patience_s:
+        cause = (
+            f"node {names} has been out of contact for {longest_s:.0f} s "
+            f"(recovery.unreachable_after_s is {patience_s:g})"
+        )
+        _retry(turn, attempt, cause, "lost")
+    elif turn.state in {State.STARTING, State.RUNNING, State.HELD}:
+        turn.happen(
+            Happening.CONTACT_LOST,
+            f"Node {names} is out of contact. That is no evidence that training has stopped: nothing is restarted; "
+            "restore or stop the run if you know better.",
+            nodes=list(silent),
+        )
+
+
+def _finish(turn: Turn, finish: exits.Finish) -> None:
+    step = finish.step if finish.step is not None else newest_step(turn.snapshot)
+    if not finish.ordered:
+        told = f"All {turn.snapshot.run.spec.train.steps} steps are done."
+        turn.end_attempt("succeeded", told)
+        turn.refuse_open(f"superseded: {told}")
+        turn.weights_sha256 = finish.weights_sha256
+        turn.happen(Happening.FINISHED, told, step=step)
+    elif turn.open_requests("amend"):
+        told = f"Stopped after step {step} to go on with the amended spec."
+        turn.end_attempt("superseded", told)
+        turn.happen(Happening.AMENDED, told, step=step)
+    else:
+        _rest(turn, f"after step {step}", step)
+
+
+def _rest(turn: Turn, when: str, step: int | None = None) -> None:
+    """Let the run rest as it was asked to: paused or stopped."""
+    kind, happening = _WISHED.get(turn.desired, ("stop", Happening.STOPPED))
+    if kind == "pause" and turn.state != State.PAUSING:
+        kind, happening = "stop", Happening.STOPPED
+    state = "paused" if kind == "pause" else "stopped"
+    told = f"{state.capitalize()} {when}."
+    for request in turn.open_requests(kind):
+        turn.fulfil(request, told, step=step)
+    turn.end_attempt(state, told)
+    turn.happen(happening, told, step=step)
+
+
+_WISHED = {
+    Desired.PAUSED: ("pause", Happening.PAUSED),
+    Desired.STOPPED: ("stop", Happening.STOPPED),
+}
+
+
+def _fail(turn: Turn, attempt: Attempt, failure: FirstFailure) -> None:
+    if turn.state in {State.PAUSING, State.STOPPING}:
+        _rest(
+            turn,
+            f"although {failure.cause} meanwhile: work since the newest checkpoint will be redone",
+        )
+    elif failure.exit_code == ExitCode.BAD_SPEC:
+        turn.give_up("bad_spec", f"{failure.sentence}. Another try would end in the same way.")
+    elif failure.exit_code == ExitCode.INTEGRITY and _began_badly(turn, attempt, failure):
+        turn.end_attempt("failed", failure.cause)
+        turn.happen(
+            Happening.ATTEMPT_FAILED,
+            f"{failure.sentence}. The checkpoint before it is used; that costs no restart.",
+            rank=failure.rank,
+        )
+    else:
+        _retry(turn, attempt, failure.cause, "failed", told=failure.told, rank=failure.rank)
+
+
+def _began_badly(turn: Turn, attempt: Attempt, failure: FirstFailure) -> bool:
+    """Quarantine the checkpoint that the attempt could not restore; False when that is not what happened."""
+    if attempt.ready_at is not None or attempt.first_step is not None:
+        return False
+    for checkpoint in turn.snapshot.checkpoints:
+        if checkpoint.id == attempt.resumed_from_checkpoint and checkpoint.state in GOOD:
+            quarantine(turn, checkpoint, failure.told or failure.cause)
+            return True
+    return False
+
+
+def _retry(
+    turn: Turn, attempt: Attempt, cause: str, attempt_state: str, *, told: str = "", **data: object
+) -> None:
+    """End the attempt for another one to follow, within the budgets."""
+    sentence = f"{cause}: {told}" if told else cause
+    spent = budgets.spent_on_restarts(turn.snapshot, now=turn.now)
+    if spent is not None:
+        turn.give_up("budget_exhausted", f"{sentence}. {spent} A person must look.")
+        return
+    if turn.open_requests("pause"):
+        turn.desired = Desired.RUNNING  # the hold that was asked for ends with this generation
+    turn.end_attempt(attempt_state, cause)
+    turn.happen(
+        Happening.ATTEMPT_FAILED,
+        f"{sentence}. Generation {attempt.generation + 1} will follow.",
+        cause=cause,
+        **data,
+    )
