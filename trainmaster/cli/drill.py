@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.read import AsJson, Run
-from trainmaster.cli.session import segment, session_of
+from trainmaster.cli.session import session_of
+from trainmaster.cli.steer import TIMEOUT_S, NoWait, Timeout, Why, acknowledged, ask, tell
 from trainmaster.errors import UserError
 from trainmaster.orders import NUMERIC_FAULTS
 
@@ -43,6 +44,9 @@ def drill(
     sticky: Annotated[
         bool, typer.Option("--sticky", help="Fire again for the same batches later.")
     ] = False,
+    why: Why = "",
+    no_wait: NoWait = False,
+    timeout: Timeout = TIMEOUT_S,
     as_json: AsJson = False,
 ) -> None:
     """Inject kill, hang, slow, nan, spike, corrupt or disconnect; allowed only where configured.
@@ -50,17 +54,15 @@ def drill(
     The control plane must run with TRAINMASTER_ALLOW_DRILLS=1. Always audited.
     """
     session = session_of(context)
-    args: dict[str, Any] = {"fault": fault.value, "sticky": sticky}
-    args |= {"rank": rank} if rank is not None else {}
-    args |= {"node": node} if node is not None else {}
-    args |= {"at_step": at_step} if at_step is not None else {}
+    chosen = {"rank": rank, "node": node, "at_step": at_step, "sticky": sticky or None}
+    args: dict[str, Any] = {"fault": fault.value}
+    args |= {name: value for name, value in chosen.items() if value is not None}
     if lasting is not None:
         args |= span_of(lasting, fault.value)
-    answer = session.api.post(f"/v1/runs/{segment('run', run)}/drills", args)
-    if as_json:
-        session.output.json(answer)
-    else:
-        session.output.line(f"Drill {answer['id']}: {fault.value} is on its way to {run}.")
+    request = ask(session, run, "drill", args, why)
+    if not no_wait:
+        request = acknowledged(session, request, timeout)
+    tell(session, run, request, as_json=as_json)
 
 
 def span_of(text: str, fault: str) -> dict[str, Any]:

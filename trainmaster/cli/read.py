@@ -164,7 +164,7 @@ def alerts(
 ) -> None:
     """List alerts, of one run or of all."""
     session = session_of(context)
-    found = session.api.get("/v1/alerts", run=run)
+    found = session.api.get(_of_run_or_all(run, "alerts"))
     if as_json:
         session.output.json(found)
         return
@@ -194,7 +194,7 @@ def incidents(
 ) -> None:
     """List incidents with the actions taken, of one run or of all."""
     session = session_of(context)
-    found = session.api.get("/v1/incidents", run=run)
+    found = session.api.get(_of_run_or_all(run, "incidents"))
     if as_json:
         session.output.json(found)
         return
@@ -214,6 +214,10 @@ def incidents(
         ],
         "There are no incidents.",
     )
+
+
+def _of_run_or_all(run: str | None, what: str) -> str:
+    return f"/v1/{what}" if run is None else f"/v1/runs/{segment('run', run)}/{what}"
 
 
 def checkpoints(context: typer.Context, run: Run, as_json: AsJson = False) -> None:

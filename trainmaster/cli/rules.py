@@ -95,7 +95,15 @@ def edit_rule(
     session = session_of(context)
     changed = dict(session.api.get(_path(name)))
     apply_settings(changed, sets)
-    _put(session, name, changed, as_json=as_json)
+    try:
+        # The version that was read goes back with it, so that two who edit at once do not undo
+        # each other unseen.
+        stored = session.api.put(_path(name), changed)
+    except SpecError as error:
+        raise UserError(
+            "\n".join(f"rule {name}: {problem}" for problem in error.problems), code=error.code
+        ) from error
+    _tell(session, name, stored, as_json=as_json)
 
 
 @app.command("remove")
@@ -109,24 +117,22 @@ def remove_rule(context: typer.Context, name: Name) -> None:
 @app.command("enable")
 def enable_rule(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Let a rule judge again."""
-    session = session_of(context)
-    _put(session, name, {**session.api.get(_path(name)), "enabled": True}, as_json=as_json)
+    _switch(context, name, "enable", as_json=as_json)
 
 
 @app.command("disable")
 def disable_rule(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Keep a rule from judging."""
+    _switch(context, name, "disable", as_json=as_json)
+
+
+def _switch(context: typer.Context, name: str, verb: str, *, as_json: bool) -> None:
     session = session_of(context)
-    _put(session, name, {**session.api.get(_path(name)), "enabled": False}, as_json=as_json)
+    stored = session.api.post(f"{_path(name)}/{verb}")
+    _tell(session, name, stored, as_json=as_json)
 
 
-def _put(session: Session, name: str, rule: dict[str, Any], *, as_json: bool) -> None:
-    try:
-        stored = session.api.put(_path(name), rule)
-    except SpecError as error:
-        raise UserError(
-            "\n".join(f"rule {name}: {problem}" for problem in error.problems), code=error.code
-        ) from error
+def _tell(session: Session, name: str, stored: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         session.output.json(stored)
     else:

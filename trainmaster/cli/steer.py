@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
 from trainmaster.cli.documents import problems_in, read_mapping
+from trainmaster.cli.pace import TERMINAL
 from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import Session, segment, session_of
-from trainmaster.errors import ConflictError, TrainmasterError, UnavailableError
+from trainmaster.errors import (
+    ConflictError,
+    Problem,
+    SpecError,
+    TrainmasterError,
+    UnavailableError,
+)
 
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the acknowledgement.")]
@@ -18,6 +27,7 @@ Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for it.")
 
 TIMEOUT_S = 600.0
 AWAY_S = 60.0
+SETTLE_S = 60.0
 _LOOK_S = 0.2
 
 
@@ -35,11 +45,11 @@ def pause(
     """Checkpoint and free the devices; with `--hold` keep them."""
     session = session_of(context)
     args = {"hold": True} if hold else {}
-    request = _request(session, run, "pause", args, why)
+    request = ask(session, run, "pause", args, why)
     if not no_wait:
-        request = _acknowledged(session, request, timeout)
-        _settled(session, run, {"held"} if hold else {"paused"}, timeout)
-    _tell(session, run, request, as_json=as_json)
+        request = acknowledged(session, request, timeout)
+        _settled(session, run, "held" if hold else "paused")
+    tell(session, run, request, as_json=as_json)
 
 
 def resume(
@@ -115,19 +125,45 @@ def restore(
         args["lr_factor"] = lr_factor
     if forget_skips:
         args["forget_skips"] = True
-    document = None
-    if plan is not None:
-        mapping, document = read_mapping(plan)
-        args["plan"] = mapping.get("parallel", mapping)
-    with problems_in(plan or "--plan", document):
+    with _plan_of(plan, args):
         if dry_run:
             preview = session.api.post(f"/v1/runs/{segment('run', run)}/restore-preview", args)
             _show_preview(session, preview, as_json=as_json)
             return
-        request = _request(session, run, "restore", args, why)
+        request = ask(session, run, "restore", args, why)
     if not no_wait:
-        request = _acknowledged(session, request, timeout)
-    _tell(session, run, request, as_json=as_json)
+        request = acknowledged(session, request, timeout)
+    tell(session, run, request, as_json=as_json)
+
+
+@contextmanager
+def _plan_of(file: str | None, args: dict[str, Any]) -> Iterator[None]:
+    """Put the plan in `file` among the arguments; problems with it get their lines there."""
+    if file is None:
+        yield
+        return
+    mapping, document = read_mapping(file)
+    keyed = "parallel" in mapping
+    args["plan"] = mapping["parallel"] if keyed else mapping
+    with problems_in(file, document):
+        try:
+            yield
+        except SpecError as error:
+            raise SpecError(
+                [
+                    Problem(_path_in_plan(each.path, keyed=keyed), each.message)
+                    for each in error.problems
+                ]
+            ) from error
+
+
+def _path_in_plan(path: str, *, keyed: bool) -> str:
+    """Return where in the file something is that the control plane knows as `plan.X`."""
+    for prefix in ("plan.", "parallel."):
+        if path.startswith(prefix):
+            inner = path.removeprefix(prefix)
+            return f"parallel.{inner}" if keyed else inner
+    return path
 
 
 def amend(
@@ -143,10 +179,10 @@ def amend(
     session = session_of(context)
     mapping, document = read_mapping(spec)
     with problems_in(spec, document):
-        request = _request(session, run, "amend", {"spec": mapping}, why)
+        request = ask(session, run, "amend", {"spec": mapping}, why)
     if not no_wait:
-        request = _acknowledged(session, request, timeout)
-    _tell(session, run, request, as_json=as_json)
+        request = acknowledged(session, request, timeout)
+    tell(session, run, request, as_json=as_json)
 
 
 def _simple(
@@ -161,15 +197,13 @@ def _simple(
     as_json: bool,
 ) -> None:
     session = session_of(context)
-    request = _request(session, run, kind, args, why)
+    request = ask(session, run, kind, args, why)
     if not no_wait:
-        request = _acknowledged(session, request, timeout_s)
-    _tell(session, run, request, as_json=as_json)
+        request = acknowledged(session, request, timeout_s)
+    tell(session, run, request, as_json=as_json)
 
 
-def _request(
-    session: Session, run: str, kind: str, args: dict[str, Any], why: str
-) -> dict[str, Any]:
+def ask(session: Session, run: str, kind: str, args: dict[str, Any], why: str) -> dict[str, Any]:
     """Ask for something; the key makes asking twice the same as asking once."""
     body = {"kind": kind, "args": args, "why": why, "idempotency_key": uuid.uuid4().hex}
     path = f"/v1/runs/{segment('run', run)}/requests"
@@ -181,7 +215,7 @@ def _request(
     return answer
 
 
-def _acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     """Return the request once it is applied.
 
     Raises:
@@ -211,20 +245,22 @@ def _acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -
     return request
 
 
-def _settled(session: Session, run: str, states: set[str], timeout_s: float) -> None:
-    """Wait until the run shows what its acknowledgement promised, or ended on its own."""
-    deadline = session.monotonic() + timeout_s
-    while session.monotonic() < deadline:
+def _settled(session: Session, run: str, wanted: str) -> None:
+    """Wait until the run shows what its acknowledgement promised."""
+    deadline = session.monotonic() + SETTLE_S
+    while True:
         state = session.api.get(f"/v1/runs/{segment('run', run)}")["state"]
-        if state in states:
+        if state == wanted:
             return
-        if state in {"succeeded", "failed", "stopped"}:
-            raise ConflictError(f"the run {state} before it could be {' or '.join(states)}")
+        if state in TERMINAL:
+            raise ConflictError(f"the run {state} before it could be {wanted}")
+        if session.monotonic() > deadline:
+            raise TrainmasterError(f"the run is {state}, not {wanted}, {SETTLE_S:.0f} s after that")
         session.sleep(_LOOK_S)
-    raise TrainmasterError(f"the run is not {' or '.join(states)} after {timeout_s:.0f} s")
 
 
-def _tell(session: Session, run: str, request: dict[str, Any], *, as_json: bool) -> None:
+def tell(session: Session, run: str, request: dict[str, Any], *, as_json: bool) -> None:
+    """Print how a request ended."""
     if as_json:
         session.output.json(request)
         return

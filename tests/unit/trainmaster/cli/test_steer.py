@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainmaster.cli.command import command
-from trainmaster.errors import ConflictError, UnavailableError
+from trainmaster.errors import ConflictError, Problem, SpecError, UnavailableError
 
 REQUESTS = "POST /v1/runs/r1/requests"
 
@@ -103,6 +103,35 @@ def test_a_plan_file_holds_the_section_with_or_without_its_key(tmp_path: Path, t
         "lr_factor": 0.5,
         "forget_skips": True,
         "plan": {"replicas": 1, "stages": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("parallel:\n  stages: 2\n  replicas: 3", "3: parallel.replicas"),
+        ("stages: 2\nreplicas: 3", "2: replicas"),
+    ],
+)
+@pytest.mark.parametrize("path", ["plan.replicas", "parallel.replicas"])
+def test_problems_with_a_plan_have_the_lines_of_its_file(tmp_path: Path, text, told, path):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(text)
+    refusal = SpecError([Problem(path, "does not fit")])
+    done = command("restore", "r1", "r1-g1-s10", "--plan", plan, answers={REQUESTS: [refusal]})
+    assert (done.status, done.stderr) == (2, f"{plan}:{told}: does not fit\n")
+
+
+def test_a_drill_is_a_request_too():
+    words = ["drill", "r1", "nan", "--rank", 1, "--at-step", 40, "--for", "5steps", "--sticky"]
+    done = command(*words, answers={REQUESTS: [request("drill", "applied")]})
+    assert done.status == 0
+    assert done.api.bodies("POST", "/v1/runs/r1/requests")[0]["args"] == {
+        "fault": "nan",
+        "rank": 1,
+        "at_step": 40,
+        "steps": 5,
+        "sticky": True,
     }
 
 
