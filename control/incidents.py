@@ -97,7 +97,7 @@ def _incident(turn: Turn, judgement: Judgement) -> Incident:
     )
     turn.tell(
         "incident_opened",
-        f"{judgement.rule.name} fires: {_what(judgement)}.",
+        f"{_fires(judgement)}.",
         incident=opened.id,
         rule=opened.rule,
     )
@@ -108,6 +108,10 @@ def _extent(judgement: Judgement) -> tuple[int, int]:
     assert judgement.first_bad_step is not None, "a firing rule knows where the trouble began"
     assert judgement.last_bad_step is not None, "a firing rule knows the newest bad step"
     return judgement.first_bad_step, judgement.last_bad_step
+
+
+def _fires(judgement: Judgement) -> str:
+    return f"The rule {judgement.rule.name!r} fires: {_what(judgement)}"
 
 
 def _what(judgement: Judgement) -> str:
@@ -151,10 +155,9 @@ def _roll_back(
         changes.append(
             f"multiplies the learning rate by {window[2]:g} from step {window[0]} to {window[1]}"
         )
-    because = (
-        f"{judgement.rule.name} fires: {_what(judgement)}. {choice.because} "
-        f"This time the run {' and '.join(changes)}."
-    )
+    cause = _fires(judgement)
+    differs = f"This time the run {' and '.join(changes)}."
+    because = f"{cause}. {choice.because} {differs}"
     taken = {
         "first_bad_step": first_bad_step,
         "last_bad_step": last_bad_step,
@@ -162,16 +165,17 @@ def _roll_back(
         "step": choice.step,
         "own_skip": [list(each) for each in own_skip],
         "lr_window": list(window) if window else None,
+        "differs": differs,
     }
     _record(turn, attempt, judgement, incident, action, taken, state="verifying", because=because)
-    turn.end_attempt("rolled_back", because)
+    turn.end_attempt("rolled_back", cause)
     turn.happen(Happening.ROLLBACK_ORDERED, because, incident=incident.id)
 
 
 def _order(
     turn: Turn, attempt: Attempt, judgement: Judgement, incident: Incident, action: Action
 ) -> None:
-    because = f"{judgement.rule.name} fires: {_what(judgement)}; the rule says to {actions.describe(action)}."
+    because = f"{_fires(judgement)}; it says to {actions.describe(action)}."
     first_bad_step, last_bad_step = _extent(judgement)
     taken = {"first_bad_step": first_bad_step, "last_bad_step": last_bad_step}
     state, closed_as = "verifying", None

@@ -7,7 +7,7 @@ end of the attempt itself. So any turn, also one after a restart of control, com
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from control import restoring
@@ -127,8 +127,8 @@ def _rolled_back(
         windows = (*windows, (min(int(first), choice.step + 1), int(last), float(lr_factor)))
     return Beginning(
         kind="rollback",
-        cause=newest.because or f"the rule {incident.rule} fired",
-        choice=choice,
+        cause=newest.because or f"The rule {incident.rule!r} fired",
+        choice=replace(choice, because=f"{choice.because} {action.get('differs', '')}".rstrip()),
         spec=spec,
         skip=normalise((*inherited_skip(snapshot, spec, choice.checkpoint), *own_skip)),
         own_skip=own_skip,
