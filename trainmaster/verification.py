@@ -21,11 +21,9 @@ from trainmaster.verified import (
     Size,
     VerifiedFile,
     checked_spans,
-    file_size,
     open_manifest,
     read_state,
     shards_by_file,
-    wrong_size,
 )
 
 Kind = Literal[
@@ -147,15 +145,12 @@ def _check_file(
     manifest: Manifest, name: str, shards: Shards | None, read: Read, size: Size
 ) -> Iterator[Finding]:
     entry = manifest.files[name]
-    try:
-        seen_bytes = file_size(name, size)
-    except IntegrityError as error:
-        yield _finding("missing_file" if error.seen == "nothing" else "unreadable", error)
-        return
-    if seen_bytes != entry.bytes:
-        yield _finding("size", wrong_size(name, entry.bytes, f"{seen_bytes} bytes"))
-        return
     file = VerifiedFile(name, entry, read)
+    try:
+        file.check_size(size)
+    except IntegrityError as error:
+        yield _finding("missing_file" if error.seen == "nothing" else "size", error)
+        return
     whole = hashlib.sha256()
     damaged = False
     for index in range(len(entry.blocks)):
@@ -178,7 +173,7 @@ def _check_file(
         return
     try:
         if name == STATE_NAME:
-            read_state(manifest, read)
+            read_state(manifest, read, size)
         else:
             checked_spans(file, shards or {})
     except IntegrityError as error:

@@ -65,7 +65,7 @@ def open_manifest(
     return manifest, seen
 
 
-def read_state(manifest: Manifest, read: Read) -> dict[str, Any]:
+def read_state(manifest: Manifest, read: Read, size: Size) -> dict[str, Any]:
     """Return the content of `state.json`, verified.
 
     Raises:
@@ -73,6 +73,7 @@ def read_state(manifest: Manifest, read: Read) -> dict[str, Any]:
         UnavailableError: it cannot be read now.
     """
     file = VerifiedFile(STATE_NAME, manifest.files[STATE_NAME], read)
+    file.check_size(size)
     try:
         state = json.loads(b"".join(file.pieces(0, file.entry.bytes)))
     except (ValueError, RecursionError) as error:
@@ -98,6 +99,17 @@ class VerifiedFile:
         self._read = read
         self._kept: tuple[int, bytes] | None = None
 
+    def check_size(self, size: Size) -> None:
+        """Let a file of the right size pass.
+
+        Raises:
+            IntegrityError: the file is missing, or longer or shorter than it was.
+            UnavailableError: it cannot be looked at now.
+        """
+        seen = file_size(self.name, size)
+        if seen != self.entry.bytes:
+            raise _wrong_size(self.name, f"{self.entry.bytes} bytes", seen)
+
     def block(self, index: int) -> bytes:
         """Return one block.
 
@@ -111,7 +123,7 @@ class VerifiedFile:
         length = min(BLOCK_BYTES, self.entry.bytes - start)
         data = _read(self.name, start, length, self._read)
         if len(data) != length:
-            raise wrong_size(self.name, self.entry.bytes, f"{start + len(data)} bytes")
+            raise _wrong_size(self.name, f"{self.entry.bytes} bytes", start + len(data))
         expected, seen = self.entry.blocks[index], manifests.sha256(data)
         if seen != expected:
             raise IntegrityError(
@@ -180,9 +192,8 @@ def checked_spans(file: VerifiedFile, shards: Shards) -> dict[str, TensorSpan]:
     return spans
 
 
-def wrong_size(name: str, wanted: int, seen: str, *, at_most: bool = False) -> IntegrityError:
-    """Return the error that says how long the file should be."""
-    expected = f"at most {wanted} bytes" if at_most else f"{wanted} bytes"
+def _wrong_size(name: str, expected: str, seen_bytes: int) -> IntegrityError:
+    seen = f"{seen_bytes} bytes"
     return IntegrityError(
         f"{name}: expected {expected}, seen {seen}", file=name, expected=expected, seen=seen
     )
@@ -191,7 +202,7 @@ def wrong_size(name: str, wanted: int, seen: str, *, at_most: bool = False) -> I
 def _read_whole(name: str, limit: int, read: Read, size: Size) -> bytes:
     length = file_size(name, size)
     if length > limit:
-        raise wrong_size(name, limit, f"{length} bytes", at_most=True)
+        raise _wrong_size(name, f"at most {limit} bytes", length)
     return _read(name, 0, length, read)
 
 

@@ -22,6 +22,7 @@ from trainmaster.tiling import Box, whole_shape
 from trainmaster.verified import (
     Read,
     Shards,
+    Size,
     VerifiedFile,
     checked_spans,
     open_manifest,
@@ -87,8 +88,8 @@ def open_checkpoint(
     read, size = readers(storage, folder)
     name = folder.rpartition("/")[2]
     manifest, seen = open_manifest(read, size, folder=name, manifest_sha256=manifest_sha256)
-    state = read_state(manifest, read)
-    return OpenCheckpoint(location_url, manifest, seen, state, read)
+    state = read_state(manifest, read, size)
+    return OpenCheckpoint(location_url, manifest, seen, state, read, size)
 
 
 class OpenCheckpoint:
@@ -107,12 +108,14 @@ class OpenCheckpoint:
         manifest_sha256: str,
         state: dict[str, Any],
         read: Read,
+        size: Size,
     ) -> None:
         self.location = location
         self.manifest = manifest
         self.manifest_sha256 = manifest_sha256
         self.state = state
         self._read = read
+        self._size = size
 
     def load(self, tensors: Mapping[str, torch.Tensor | Shard]) -> Loaded:
         """Fill the given tensors, in place, with what the checkpoint holds under their names.
@@ -144,6 +147,7 @@ class OpenCheckpoint:
         read_bytes = 0
         for name in sorted(moves):
             file = VerifiedFile(name, self.manifest.files[name], self._read)
+            file.check_size(self._size)
             _fill(file, moves[name], expected[name])
             read_bytes += file.read_bytes
         for tensor, copy in staged:

@@ -68,6 +68,5 @@ class DigestedBlocks:
         Assumes:
             The iteration has ended.
         """
-        one_block = self._num_bytes <= BLOCK_BYTES
-        whole = self._blocks[0] if one_block else f"sha256:{self._whole.hexdigest()}"
+        whole = self._blocks[0] if len(self._blocks) == 1 else f"sha256:{self._whole.hexdigest()}"
         return FileEntry(bytes=self._num_bytes, sha256=whole, blocks=self._blocks)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,13 +117,11 @@ def save(
         return _prepare(tensors, state if rank == 0 else None, rank, about)
 
     share = peers.agree(failed, prepare)
-    try:
+    with ExitStack() as failing:
+        if rank == 0:  # every rank has stopped writing then, so that the space can be given back
+            failing.callback(_delete, storage, folder)
         entries = peers.agree(failed, lambda: _write(storage, folder, share))
-    except (CheckpointWriteError, RuntimeError):
-        if rank == 0:  # every rank has stopped writing, so that the space can be given back
-            with suppress(OSError, UnavailableError):
-                storage.delete_folder(folder)
-        raise
+        failing.pop_all()
     gathered = peers.gather(entries)
 
     def commit() -> bytes | None:
@@ -159,6 +157,11 @@ def _refuse_if_committed(storage: Storage, folder: str, location: str) -> None:
     except FileNotFoundError:
         return
     raise ConflictError(f"{location} is committed already", code="already_committed")
+
+
+def _delete(storage: Storage, folder: str) -> None:
+    with suppress(OSError, UnavailableError):  # the error that led here is the one to tell
+        storage.delete_folder(folder)
 
 
 def _prepare(

@@ -13,7 +13,7 @@ def part_of(whole: np.ndarray, box: Box) -> np.ndarray:
     return whole[tuple(slice(o, e) for o, e in zip(box.offset, box.end, strict=True))]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_any_cut_restored_into_any_other_cut_equals_slices_of_the_whole(
     data: st.DataObject,
