@@ -1,0 +1,191 @@
+"""Steering: what a person asks of a run, how far it has come, and what a restore would lose and
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, ValidationError
+from starlette.responses import Response
+
+from control import restoring
+from control.api import bodies, preview
+from control.api.answers import Answer
+from control.api.bodies import Key, RequestBody
+from control.api.context import ByCaller, Shell, WithShell
+from control.api.door import DoorRoute
+from control.api.submission import checked, unplaceable
+from control.auth import Caller
+from control.checkpoints import GOOD
+from control.db import asking, chores, listings, queries
+from control.db.asking import Ask
+from control.db.load import load
+from control.snapshot import RunSnapshot
+from trainmaster import document
+from trainmaster.document import Document
+from trainmaster.errors import ConflictError, ForbiddenError, NotFoundError, Problem, SpecError
+from trainmaster.spec import RunSpec
+
+router = APIRouter(prefix="/v1", route_class=DoorRoute, tags=["steering"])
+
+_ARGS: Mapping[str, type[BaseModel]] = {
+    "pause": bodies.PauseArgs,
+    "resume": bodies.NoArgs,
+    "stop": bodies.StopArgs,
+    "checkpoint": bodies.NoArgs,
+    "restore": bodies.RestoreArgs,
+    "amend": bodies.AmendArgs,
+    "drill": bodies.DrillArgs,
+}
+
+
+@router.post("/runs/{run}/requests")
+def ask(
+    run: str,
+    body: RequestBody,
+    shell: WithShell,
+    caller: ByCaller,
+    idempotency_key: Annotated[Key | None, Header()] = None,
+) -> Response:
+    """Ask something of a run: 202, or the earlier request with the same key."""
+    return _asked(shell, caller, run, body, body.idempotency_key or idempotency_key)
+
+
+@router.post("/runs/{run}/drills")
+def drill(run: str, body: bodies.DrillArgs, shell: WithShell, caller: ByCaller) -> Response:
+    """Inject a fault on purpose; the same as a request of kind `drill`."""
+    args = body.model_dump(mode="json", exclude_unset=True)
+    return _asked(shell, caller, run, RequestBody(kind="drill", args=args), None)
+
+
+def _asked(shell: Shell, caller: Caller, run: str, body: RequestBody, key: str | None) -> Response:
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        before = asking.repeated(connection, run, key)
+        if before is not None:
+            return Answer(listings.request(connection, before))
+    args = _checked_args(shell, run, body)
+    asked = Ask(body.kind, args, caller.actor, body.why, key, body.expected_version)
+    with shell.db.write() as connection:
+        request = asking.ask(connection, run, asked, now=shell.clock.now())
+    shell.wake()
+    with shell.db.read() as connection:
+        return Answer(listings.request(connection, request), status_code=202)
+
+
+def _checked_args(shell: Shell, run: str, body: RequestBody) -> dict[str, Any]:
+    """Return the arguments of a request as they are stored.
+
+    Raises:
+        SpecError: they do not fit the kind of request, the run or its workload.
+        ForbiddenError: drills are not allowed here.
+        ConflictError: the checkpoint cannot be used.
+    """
+    model = _ARGS[body.kind]
+    try:
+        args = model.model_validate(body.args)
+    except ValidationError as error:
+        raise SpecError(document.problems_of(error, model, Document(body.args))) from error
+    match args:
+        case bodies.RestoreArgs():
+            _check_restore(shell, run, args)
+        case bodies.AmendArgs():
+            return {"spec": _amended(shell, run, args).model_dump(mode="json")}
+        case bodies.DrillArgs():
+            _check_drill(shell, run, args)
+        case _:
+            pass
+    return args.model_dump(mode="json", exclude_none=True)
+
+
+def _check_restore(shell: Shell, run: str, args: bodies.RestoreArgs) -> RunSnapshot:
+    """Return the snapshot on which the restore was found to be possible."""
+    with shell.db.read() as connection:
+        found = listings.checkpoint(connection, args.checkpoint)
+        loaded = load(connection, run, now=shell.clock.now(), control_up_since=shell.up_since)
+    if loaded is None:
+        raise NotFoundError(f"there is no run {run!r}")
+    if found["run"] != run:
+        raise NotFoundError(
+            f"checkpoint {args.checkpoint} belongs to run {found['run']}, not to {run}"
+        )
+    if found["state"] not in GOOD:
+        raise ConflictError(
+            f"restore is refused: checkpoint {args.checkpoint} is {found['state']}"
+            + (f": {found['because']}" if found["because"] else ""),
+            code="checkpoint_unusable",
+        )
+    asked = restoring.read(loaded.snapshot, args.model_dump(mode="json", exclude_none=True))
+    problem = (
+        None
+        if asked.plan is None
+        else unplaceable(shell, asked.plan, loaded.snapshot.run.spec.placement)
+    )
+    if problem is not None:
+        raise SpecError([problem])
+    return loaded.snapshot
+
+
+def _amended(shell: Shell, run: str, args: bodies.AmendArgs) -> RunSpec:
+    spec = checked(shell, args.spec)
+    with shell.db.read() as connection:
+        before = RunSpec.model_validate(queries.run_row(connection, run)["spec"])
+    fixed = [
+        Problem(path, "cannot be changed by an amend: submit another run")
+        for path, one, other in (
+            ("train.seed", before.train.seed, spec.train.seed),
+            ("checkpoint.store", before.checkpoint.store, spec.checkpoint.store),
+        )
+        if one != other
+    ]
+    if fixed:
+        raise SpecError(fixed)
+    return spec
+
+
+def _check_drill(shell: Shell, run: str, args: bodies.DrillArgs) -> None:
+    if not shell.settings.allow_drills:
+        raise ForbiddenError(
+            "drills are not allowed here: start the control plane with TRAINMASTER_ALLOW_DRILLS=1",
+            code="drills_forbidden",
+        )
+    with shell.db.read() as connection:
+        row = queries.run_row(connection, run)
+        ranks = queries.ranks_of(connection, run, row["generation"])
+    if args.rank is not None and ranks and args.rank >= len(ranks):
+        raise SpecError(
+            [Problem("rank", f"{args.rank} is not one of the run's {len(ranks)} ranks")]
+        )
+    if args.node is not None and ranks and args.node not in {each["node"] for each in ranks}:
+        raise SpecError([Problem("node", f"{args.node!r} has no rank of this run")])
+
+
+@router.get("/runs/{run}/requests")
+def list_requests(run: str, shell: WithShell) -> Response:
+    """List what was ever asked of a run, oldest first."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(listings.requests_of(connection, run))
+
+
+@router.get("/requests/{request}")
+def get_request(request: str, shell: WithShell) -> Response:
+    """Show how far a request has come."""
+    with shell.db.read() as connection:
+        if request.startswith(chores.PREFIX):
+            return Answer(chores.shown(connection, request))
+        if not (request.isascii() and request.isdecimal() and len(request) < 19):
+            raise NotFoundError(f"there is no request {request!r}")
+        return Answer(listings.request(connection, int(request)))
+
+
+@router.post("/runs/{run}/restore-preview")
+def preview_restore(run: str, body: bodies.RestoreArgs, shell: WithShell) -> Response:
+    """Tell what a restore would lose and what would differ; nothing is changed."""
+    snapshot = _check_restore(shell, run, body)
+    args = body.model_dump(mode="json", exclude_none=True)
+    with shell.db.read() as connection:
+        return Answer(preview.restore(connection, snapshot, args, now=shell.clock.now()))

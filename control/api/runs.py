@@ -1,0 +1,217 @@
+"""Runs: submit, list, show, and what belongs to one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.responses import Response
+
+from control.api.answers import Answer
+from control.api.bodies import Key, SubmitBody
+from control.api.context import ByCaller, Shell, WithShell
+from control.api.door import DoorRoute
+from control.api.submission import checked
+from control.db import asking, history, listings, queries
+from control.db.accounts import goodput_of
+from trainmaster.errors import NotFoundError
+from trainmaster.metrics import Reduce
+from trainmaster.spec import RunSpec
+
+router = APIRouter(prefix="/v1/runs", route_class=DoorRoute, tags=["runs"])
+
+MAX_POINTS = 10_000_000
+MAX_TAIL_BYTES = 4 << 20
+
+
+@router.post("")
+def submit(
+    body: SubmitBody,
+    shell: WithShell,
+    caller: ByCaller,
+    idempotency_key: Annotated[Key | None, Header()] = None,
+) -> Response:
+    """Submit a run: 201 when it is new, 200 when the same key has submitted it before."""
+    given = body.spec if body.spec is not None else body.text
+    assert given is not None, "the body has one of them"
+    key = body.idempotency_key or idempotency_key
+    spec = checked(shell, given)
+    with shell.db.write() as connection:
+        run, is_new = asking.submit(
+            connection,
+            spec,
+            store=_store(shell, spec),
+            actor=caller.actor,
+            key=key,
+            now=shell.clock.now(),
+        )
+    shell.wake()
+    return Answer(shown(shell, run), status_code=201 if is_new else 200)
+
+
+def _store(shell: Shell, spec: RunSpec) -> str:
+    if spec.checkpoint.store == "default":
+        return shell.settings.home.checkpoints.absolute().as_uri()
+    return spec.checkpoint.store
+
+
+@router.get("")
+def list_runs(
+    shell: WithShell,
+    state: str | None = None,
+    limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+) -> Response:
+    """List the newest runs, oldest first."""
+    with shell.db.read() as connection:
+        return Answer(queries.list_runs(connection, state=state, limit=limit))
+
+
+@router.get("/{run}")
+def get_run(run: str, shell: WithShell) -> Response:
+    """Show one run with attempts, ranks, plan and goodput."""
+    return Answer(shown(shell, run))
+
+
+def shown(shell: Shell, run: str) -> dict[str, Any]:
+    """Return a run as `show --json` prints it.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    with shell.db.read() as connection:
+        found = queries.show(connection, run)
+        return {**found, "goodput": goodput_of(connection, run, now=shell.clock.now())}
+
+
+@router.get("/{run}/goodput")
+def get_goodput(run: str, shell: WithShell) -> Response:
+    """Show where the wall time of a run went."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(goodput_of(connection, run, now=shell.clock.now()))
+
+
+@router.get("/{run}/ranks")
+def get_ranks(
+    run: str, shell: WithShell, generation: Annotated[int | None, Query(ge=1)] = None
+) -> Response:
+    """List the ranks of the newest generation, or of the one that is asked for."""
+    with shell.db.read() as connection:
+        row = queries.run_row(connection, run)
+        return Answer(queries.ranks_of(connection, run, generation or row["generation"]))
+
+
+@router.get("/{run}/events")
+def get_events(
+    run: str,
+    shell: WithShell,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=history.MAX_EVENTS)] = history.MAX_EVENTS,
+    newest: bool = False,
+    kind: Annotated[list[str] | None, Query()] = None,
+) -> Response:
+    """List what has happened, oldest first; with `newest` the last ones rather than the first ones
+    after `after`.
+    """
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(
+            history.events_of(
+                connection, run, after=after, kinds=kind or (), limit=limit, newest=newest
+            )
+        )
+
+
+@router.get("/{run}/series")
+def get_series(
+    run: str,
+    metric: str,
+    shell: WithShell,
+    rank: Annotated[int | None, Query(ge=0)] = None,
+    generation: Annotated[int | None, Query(ge=1)] = None,
+    all_generations: bool = False,
+    after_step: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    until_step: Annotated[int | None, Query(ge=1, lt=2**62)] = None,
+    reduce: Reduce | None = None,
+    points: Annotated[int, Query(ge=2, le=MAX_POINTS)] = 1000,
+) -> Response:
+    """Show one series: by default the surviving lineage, one point a step, at most `points` of
+    them.
+    """
+    with shell.db.read() as connection:
+        found = queries.series(
+            connection,
+            run,
+            metric,
+            rank=rank,
+            generation=generation,
+            all_generations=all_generations,
+            after_step=after_step,
+            until_step=until_step,
+            reduce=reduce,
+            points=points,
+        )
+    return Answer(found)
+
+
+@router.get("/{run}/checkpoints")
+def get_checkpoints(run: str, shell: WithShell) -> Response:
+    """List the checkpoints of a run, oldest first."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(listings.checkpoints_of(connection, run))
+
+
+@router.get("/{run}/alerts")
+def get_alerts(run: str, shell: WithShell, state: str | None = None) -> Response:
+    """List the alerts of a run, oldest first."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(listings.alerts(connection, run=run, state=state))
+
+
+@router.get("/{run}/incidents")
+def get_incidents(run: str, shell: WithShell, state: str | None = None) -> Response:
+    """List the incidents of a run, oldest first."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(listings.incidents(connection, run=run, state=state))
+
+
+@router.get("/{run}/logs")
+def get_logs(
+    run: str,
+    rank: Annotated[int, Query(ge=0)],
+    shell: WithShell,
+    generation: Annotated[int | None, Query(ge=1)] = None,
+    tail: Annotated[int, Query(ge=1, le=100_000)] = 100,
+) -> Response:
+    """Show the last lines that a rank printed, if its node keeps its logs where this process can
+    read them.
+    """
+    with shell.db.read() as connection:
+        row = queries.run_row(connection, run)
+        which = generation or row["generation"]
+        ranks = {each["rank"]: each for each in queries.ranks_of(connection, run, which)}
+    if rank not in ranks:
+        raise NotFoundError(f"generation {which} of run {run!r} has no rank {rank}")
+    node = ranks[rank]["node"]
+    path = shell.settings.home.rank_log(node, run, which, rank)
+    lines = _last_lines(path, tail)
+    if lines is None:
+        raise NotFoundError(
+            f"the log of rank {rank} is not on this machine: look at {path.name} below the state "
+            f"directory of node {node}"
+        )
+    return Answer({"run": run, "generation": which, "rank": rank, "node": node, "lines": lines})
+
+
+def _last_lines(path: Path, count: int) -> list[str] | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MAX_TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return None
+    return text.splitlines()[-count:]

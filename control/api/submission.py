@@ -1,0 +1,120 @@
+"""A spec that is to become a run: parsed, described by a node, resolved to a plan, and refused with
+every problem at once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sqlalchemy import select
+
+from control.api.context import Shell
+from control.db import chores, rulebook, tables
+from control.db.load import nodes_of
+from control.liveness import may_take_ranks
+from control.scheduler import fits
+from control.snapshot import Node
+from trainmaster import document
+from trainmaster.document import Document
+from trainmaster.errors import Problem, SpecError, UnavailableError
+from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.spec import PlacementSpec, RunSpec
+from trainmaster.wire import WorkloadInfo
+
+_LOOK_S = 0.05
+
+
+def parsed(given: dict[str, Any] | str) -> tuple[RunSpec, Document]:
+    """Return the spec in a mapping or a YAML text, and where its values stand.
+
+    Raises:
+        SpecError: all its problems.
+    """
+    source = document.read(given) if isinstance(given, str) else Document(given)
+    return document.validate(RunSpec, source), source
+
+
+def checked(shell: Shell, given: dict[str, Any] | str) -> RunSpec:
+    """Return a spec that can run here as far as that can be known: its workload is described if any
+    node is connected.
+
+    Raises:
+        SpecError: what is wrong with it, all that one look can find.
+        UnavailableError: a node was asked to describe the workload and has not answered.
+    """
+    spec, source = parsed(given)
+    try:
+        with shell.db.read() as connection:
+            unknown = rulebook.unknown(connection, spec.rules)
+        if unknown:
+            raise SpecError(
+                [Problem("rules", f"there is no rule or pack named {name!r}") for name in unknown]
+            )
+        info = described(shell, spec)
+        if info is not None and spec.parallel != "auto":
+            resolved(shell, spec.parallel, spec, info)
+    except SpecError as error:
+        raise document.with_lines(error, source) from error
+    return spec
+
+
+def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) -> Plan:
+    """Return the plan that `ask` describes for this spec and workload.
+
+    Raises:
+        SpecError: it does not fit the model, the batch, or the nodes that are known.
+    """
+    plan = resolve(ask, num_layers=info.num_layers, global_batch=spec.train.global_batch)
+    problem = unplaceable(shell, plan, spec.placement)
+    if problem is not None:
+        raise SpecError([problem])
+    return plan
+
+
+def unplaceable(shell: Shell, plan: Plan, placement: PlacementSpec) -> Problem | None:
+    """Return why no nodes that are known could take `plan` even if they were empty."""
+    return fits(plan, placement, _nodes(shell))
+
+
+def described(shell: Shell, spec: RunSpec) -> WorkloadInfo | None:
+    """Return what a node says of the spec's workload; None when no node is connected.
+
+    Raises:
+        SpecError: what is wrong with the workload, its params or its data.
+        UnavailableError: the node that was asked has not answered in time.
+    """
+    if not any(may_take_ranks(node, now=shell.clock.now()) for node in _nodes(shell)):
+        return None
+    args = chores.workload_args(spec.workload, spec.params, spec.data.source)
+    with shell.db.write() as connection:
+        chore = chores.ask(connection, "describe", args, now=shell.clock.now())
+    deadline = time.monotonic() + shell.settings.describe_limit_s
+    c = tables.chores.c
+    while time.monotonic() < deadline:
+        with shell.db.read() as connection:
+            row = connection.execute(select(c.state, c.result).where(c.id == chore)).one()
+            if row.state == chores.DONE:
+                return _conclusion(chores.known_workload(connection, args))
+        time.sleep(_LOOK_S)
+    raise UnavailableError(
+        f"no node has described the workload {spec.workload} within "
+        f"{shell.settings.describe_limit_s:.0f} s; "
+        "look at the agents' logs, then submit again"
+    )
+
+
+def _conclusion(known: chores.Known) -> WorkloadInfo:
+    if known.info is None:
+        raise SpecError(
+            [
+                Problem(each["path"] or "workload", each["message"], each.get("line"))
+                for each in known.problems
+            ]
+        )
+    return known.info
+
+
+def _nodes(shell: Shell) -> tuple[Node, ...]:
+    with shell.db.read() as connection:
+        return nodes_of(connection, None, shell.clock.now())

@@ -1,0 +1,102 @@
+"""The process itself: health, version, its OpenAPI document, and what Prometheus asks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from sqlalchemy import func, select
+from starlette.responses import Response
+
+from control.api.answers import Answer
+from control.api.context import WithShell
+from control.api.door import DoorRoute
+from control.api.errors import problem
+from control.db import listings, tables
+from control.exporter import CONTENT_TYPE, exposition
+from trainmaster import __version__
+from trainmaster.errors import UnavailableError
+from trainmaster.metrics import BY_NAME, DERIVED
+
+router = APIRouter(route_class=DoorRoute, tags=["system"])
+
+
+@router.get("/healthz")
+def healthz() -> Response:
+    """Answer while the process lives."""
+    return Answer({"status": "ok"})
+
+
+@router.get("/readyz")
+def readyz(shell: WithShell) -> Response:
+    """Answer 200 when the database answers, else 503."""
+    try:
+        with shell.db.read() as connection:
+            connection.execute(select(func.count()).select_from(tables.nodes))
+    except UnavailableError as error:
+        return problem(503, "database", error.message)
+    return Answer({"status": "ready"})
+
+
+@router.get("/v1/about")
+def about(shell: WithShell) -> Response:
+    """Tell version and time."""
+    return Answer(
+        {
+            "version": __version__,
+            "now": shell.clock.now(),
+            "up_since": shell.up_since,
+            "database": shell.db.engine.dialect.name,
+            "drills_allowed": shell.settings.allow_drills,
+        }
+    )
+
+
+@router.get("/v1/metrics")
+def list_metrics() -> Response:
+    """List the metrics that series and rules know."""
+    return Answer(
+        [
+            {
+                "name": each.name,
+                "unit": each.unit,
+                "scope": each.scope,
+                "description": each.description,
+            }
+            for each in (*BY_NAME.values(), *DERIVED.values())
+        ]
+    )
+
+
+@router.get("/openapi.json")
+def openapi(request: Request) -> Response:
+    """Describe this API."""
+    return Answer(request.app.openapi())
+
+
+@router.get("/metrics")
+def metrics(shell: WithShell) -> Response:
+    """Tell Prometheus about runs, nodes and this process."""
+    text = exposition(
+        shell.db, now=shell.clock.now(), up_since=shell.up_since, skipped=shell.skipped()
+    )
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/prometheus/targets")
+def targets(shell: WithShell) -> Response:
+    """List the agents' /metrics for Prometheus' HTTP service discovery."""
+    with shell.db.read() as connection:
+        nodes = listings.nodes(connection, now=shell.clock.now(), up_since=shell.up_since)
+    return Answer(
+        [
+            {
+                "targets": [f"{_host(node['address'])}:{node['metrics_port']}"],
+                "labels": {"node": node["id"]},
+            }
+            for node in nodes
+            if node["metrics_port"] is not None and node["state"] != "lost"
+        ]
+    )
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address

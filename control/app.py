@@ -1,0 +1,67 @@
+"""The application: routes, the door, refusals as problem documents, and the clockwork beside
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from control.api import access, alerts, checkpoints, errors, nodes, requests, rules, runs, system
+from control.api.context import Shell
+from control.clock import Clock
+from control.clockwork import Clockwork
+from control.db.engine import Database
+from control.reconciler import Reconciler
+from control.settings import Settings
+from trainmaster import __version__
+
+
+def create_app(
+    settings: Settings,
+    db: Database,
+    clock: Clock,
+    *,
+    leads: bool = True,
+    on_start: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """Return the application over a database whose schema is current.
+
+    Args:
+        leads: whether this process does the periodic work; the API works either way.
+        on_start: called once the application takes requests.
+    """
+    up_since = clock.now()
+    reconciler = Reconciler(db, clock, up_since=up_since)
+    clockwork = Clockwork(db, clock, reconciler)
+    shell = Shell(settings, db, clock, clockwork.wake, up_since, lambda: clockwork.skipped)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if leads:
+            clockwork.start()
+        on_start()
+        try:
+            yield
+        finally:
+            if leads:
+                clockwork.stop()
+
+    # The OpenAPI document is served behind the door (control.api.system); the interactive pages
+    # load scripts from elsewhere.
+    app = FastAPI(
+        title="Trainmaster",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.shell = shell
+    errors.install(app)
+    for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts):
+        app.include_router(module.router)
+    return app

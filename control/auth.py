@@ -1,0 +1,336 @@
+"""Who may do what: tokens and roles, and ONE table that names the least role of every route.
+
+A token is 32 random bytes; the database holds its SHA-256 alone. viewer < operator < admin; an
+agent's token is bound to its node and may do nothing but speak for it. A login code is good once,
+for ten minutes, and gives a session token with the role of who asked for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from control.db import history, tables
+from control.db.values import instant_text
+from trainmaster.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthenticatedError,
+    UserError,
+)
+from trainmaster.ids import name_problem, node_id_problem
+
+CODE_LIFE = timedelta(minutes=10)
+SESSION_LIFE = timedelta(hours=12)
+PREFIX = "tm_"
+
+OPEN, ANY, AGENT, VIEWER, OPERATOR, ADMIN = "open", "any", "agent", "viewer", "operator", "admin"
+ROLES = (VIEWER, OPERATOR, ADMIN, AGENT)
+_RANK = {VIEWER: 1, OPERATOR: 2, ADMIN: 3}
+
+LEAST_ROLE: Mapping[tuple[str, str], str] = {
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("POST", "/v1/logins"): OPEN,
+    ("GET", "/v1/about"): ANY,
+    ("GET", "/v1/logins/current"): ANY,
+    ("DELETE", "/v1/logins/current"): ANY,
+    ("POST", "/v1/nodes/{node}/sync"): AGENT,
+    ("GET", "/metrics"): VIEWER,
+    ("GET", "/openapi.json"): VIEWER,
+    ("POST", "/v1/login-codes"): VIEWER,
+    ("GET", "/v1/runs"): VIEWER,
+    ("POST", "/v1/runs"): OPERATOR,
+    ("GET", "/v1/runs/{run}"): VIEWER,
+    ("GET", "/v1/runs/{run}/ranks"): VIEWER,
+    ("GET", "/v1/runs/{run}/goodput"): VIEWER,
+    ("GET", "/v1/runs/{run}/events"): VIEWER,
+    ("GET", "/v1/runs/{run}/series"): VIEWER,
+    ("GET", "/v1/runs/{run}/checkpoints"): VIEWER,
+    ("GET", "/v1/runs/{run}/alerts"): VIEWER,
+    ("GET", "/v1/runs/{run}/incidents"): VIEWER,
+    ("GET", "/v1/runs/{run}/requests"): VIEWER,
+    ("POST", "/v1/runs/{run}/requests"): OPERATOR,
+    ("POST", "/v1/runs/{run}/drills"): OPERATOR,
+    ("POST", "/v1/runs/{run}/restore-preview"): VIEWER,
+    ("GET", "/v1/runs/{run}/logs"): VIEWER,
+    ("GET", "/v1/requests/{request}"): VIEWER,
+    ("GET", "/v1/checkpoints/{checkpoint}"): VIEWER,
+    ("POST", "/v1/checkpoints/{checkpoint}/pin"): OPERATOR,
+    ("POST", "/v1/checkpoints/{checkpoint}/unpin"): OPERATOR,
+    ("POST", "/v1/checkpoints/{checkpoint}/verify"): OPERATOR,
+    ("GET", "/v1/rules"): VIEWER,
+    ("POST", "/v1/rules"): OPERATOR,
+    ("GET", "/v1/rules/{name}"): VIEWER,
+    ("PUT", "/v1/rules/{name}"): OPERATOR,
+    ("PATCH", "/v1/rules/{name}"): OPERATOR,
+    ("DELETE", "/v1/rules/{name}"): OPERATOR,
+    ("GET", "/v1/rules/{name}/history"): VIEWER,
+    ("POST", "/v1/rules/{name}/enable"): OPERATOR,
+    ("POST", "/v1/rules/{name}/disable"): OPERATOR,
+    ("GET", "/v1/alerts"): VIEWER,
+    ("GET", "/v1/incidents"): VIEWER,
+    ("GET", "/v1/metrics"): VIEWER,
+    ("GET", "/v1/nodes"): VIEWER,
+    ("GET", "/v1/nodes/{node}"): VIEWER,
+    ("POST", "/v1/nodes/{node}/cordon"): OPERATOR,
+    ("POST", "/v1/nodes/{node}/uncordon"): OPERATOR,
+    ("GET", "/v1/prometheus/targets"): VIEWER,
+    ("GET", "/v1/tokens"): ADMIN,
+    ("POST", "/v1/tokens"): ADMIN,
+    ("DELETE", "/v1/tokens/{token}"): ADMIN,
+    ("GET", "/v1/audit"): VIEWER,
+}
+"""(method, path) -> least role. A route that is not in it cannot be added to the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose token it is."""
+
+    token: str
+    name: str
+    role: str
+    node: str | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def actor(self) -> str:
+        """Who did it, for history and audit log."""
+        return self.name
+
+
+def admit(caller: Caller | None, method: str, path: str, *, node: str | None = None) -> None:
+    """Return if `caller` may use the route.
+
+    Args:
+        node: the node that the request speaks for, where the path names one.
+
+    Raises:
+        UnauthenticatedError: a token is needed.
+        ForbiddenError: the token's role is not enough, or it is another node's.
+    """
+    least = LEAST_ROLE[(method, path)]
+    if least == OPEN:
+        return
+    if caller is None:
+        raise UnauthenticatedError("a token is needed: send it as `Authorization: Bearer TOKEN`")
+    if least == ANY or caller.role == ADMIN:
+        return
+    if caller.role == AGENT:
+        if least == AGENT and caller.node == node:
+            return
+        told = f"speak for node {node}" if least == AGENT else "read or steer"
+        raise ForbiddenError(
+            f"this token is bound to the agent of node {caller.node} and cannot {told}"
+        )
+    if least == AGENT or _RANK[caller.role] < _RANK[least]:
+        raise ForbiddenError(f"this needs the role {least}; the token's role is {caller.role}")
+
+
+def bearer(header: str | None) -> str | None:
+    """Return the token of an Authorization header."""
+    scheme, _, token = (header or "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def caller_of(connection: Connection, token: str | None, *, now: datetime) -> Caller | None:
+    """Return whose token it is, None without one.
+
+    Raises:
+        UnauthenticatedError: it is unknown, revoked or expired.
+    """
+    if token is None:
+        return None
+    c = tables.tokens.c
+    row = connection.execute(
+        select(tables.tokens).where(
+            c.sha256 == _digest(token),
+            c.revoked_at.is_(None),
+            or_(c.expires_at.is_(None), c.expires_at > now),
+        )
+    ).one_or_none()
+    if row is None:
+        raise UnauthenticatedError("the token is unknown, revoked or expired")
+    return Caller(row.id, row.name, row.role, row.node, row.expires_at)
+
+
+def create_token(
+    connection: Connection,
+    *,
+    role: str,
+    name: str | None,
+    node: str | None,
+    actor: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+) -> tuple[str, str]:
+    """Store a new token; return its id, and the token itself, which is told this once.
+
+    Raises:
+        UserError: such a token makes no sense.
+    """
+    if role not in ROLES:
+        raise UserError(f"{role!r} is not a role: choose {', '.join(ROLES)}", code="bad_role")
+    if (role == AGENT) != (node is not None):
+        raise UserError(
+            "an agent's token is bound to a node: give role agent and the node's name together"
+        )
+    if node is not None and (problem := node_id_problem(node)):
+        raise UserError(f"the node's name {problem}", code="bad_node")
+    name = name or (f"agent {node}" if node else role)
+    if problem := name_problem(name):
+        raise UserError(f"the token's name {problem}", code="bad_name")
+    token = PREFIX + secrets.token_hex(32)
+    token_id = "t" + secrets.token_hex(6)
+    connection.execute(
+        insert(tables.tokens).values(
+            id=token_id,
+            sha256=_digest(token),
+            name=name,
+            role=role,
+            node=node,
+            created_at=now,
+            created_by=actor,
+            expires_at=expires_at,
+        )
+    )
+    data = {"role": role, "node": node, "name": name}
+    history.audit(
+        connection, at=now, actor=actor, action="token_created", target=token_id, data=data
+    )
+    return token_id, token
+
+
+def revoke_token(connection: Connection, token_id: str, *, actor: str, now: datetime) -> None:
+    """End a token now.
+
+    Raises:
+        NotFoundError: there is none with this id.
+    """
+    c = tables.tokens.c
+    ended = (
+        update(tables.tokens).where(c.id == token_id, c.revoked_at.is_(None)).values(revoked_at=now)
+    )
+    if connection.execute(ended).rowcount:
+        history.audit(connection, at=now, actor=actor, action="token_revoked", target=token_id)
+    elif connection.scalar(select(c.id).where(c.id == token_id)) is None:
+        raise NotFoundError(f"there is no token {token_id}")
+
+
+def tokens(connection: Connection) -> list[dict[str, Any]]:
+    """Return all tokens, oldest first, without what would let anybody use them."""
+    c = tables.tokens.c
+    query = select(tables.tokens).order_by(c.created_at, c.id)
+    return [
+        {
+            "id": row.id,
+            "name": row.name,
+            "role": row.role,
+            "node": row.node,
+            "created_at": instant_text(row.created_at),
+            "created_by": row.created_by,
+            "expires_at": row.expires_at and instant_text(row.expires_at),
+            "revoked_at": row.revoked_at and instant_text(row.revoked_at),
+        }
+        for row in connection.execute(query)
+    ]
+
+
+def create_code(connection: Connection, caller: Caller, *, now: datetime) -> tuple[str, datetime]:
+    """Return a one-time login code with the caller's role, and until when it is good."""
+    code = secrets.token_urlsafe(24)
+    expires_at = now + CODE_LIFE
+    connection.execute(
+        insert(tables.login_codes).values(
+            sha256=_digest(code), token=caller.token, created_at=now, expires_at=expires_at
+        )
+    )
+    return code, expires_at
+
+
+def log_in(connection: Connection, code: str, *, now: datetime) -> dict[str, Any]:
+    """Use up a login code; return the session token, its role and until when it is good.
+
+    Raises:
+        UnauthenticatedError: the code is unknown, used or expired, or its maker's token has ended.
+    """
+    k, t = tables.login_codes.c, tables.tokens.c
+    refused = UnauthenticatedError(
+        "the login code is unknown, used or expired: ask for a new one", code="bad_code"
+    )
+    used = update(tables.login_codes).where(
+        k.sha256 == _digest(code), k.used_at.is_(None), k.expires_at > now
+    )
+    if not connection.execute(used.values(used_at=now)).rowcount:
+        raise refused
+    maker = connection.execute(
+        select(t.name, t.role, t.expires_at)
+        .join(tables.login_codes, k.token == t.id)
+        .where(
+            k.sha256 == _digest(code),
+            t.revoked_at.is_(None),
+            or_(t.expires_at.is_(None), t.expires_at > now),
+        )
+    ).one_or_none()
+    if maker is None:
+        raise refused
+    expires_at = min(now + SESSION_LIFE, maker.expires_at or now + SESSION_LIFE)
+    session, token = create_token(
+        connection,
+        role=maker.role,
+        name=maker.name,
+        node=None,
+        actor=maker.name,
+        now=now,
+        expires_at=expires_at,
+    )
+    return {
+        "id": session,
+        "token": token,
+        "name": maker.name,
+        "role": maker.role,
+        "expires_at": instant_text(expires_at),
+    }
+
+
+def has_admin(connection: Connection, token: str | None) -> bool:
+    """Return whether `token` is an admin's that still works."""
+    if token is None:
+        return False
+    c = tables.tokens.c
+    query = select(c.id).where(c.sha256 == _digest(token), c.role == ADMIN, c.revoked_at.is_(None))
+    return connection.scalar(query) is not None
+
+
+def adopt_admin(connection: Connection, token: str, *, now: datetime) -> None:
+    """Make `token`, which this home keeps, an admin's (a database begun anew beside an old home).
+
+    Raises:
+        ConflictError: it was revoked.
+    """
+    c = tables.tokens.c
+    if connection.scalar(select(c.id).where(c.sha256 == _digest(token))) is not None:
+        raise ConflictError("the stored token was revoked")
+    connection.execute(
+        insert(tables.tokens).values(
+            id="t" + secrets.token_hex(6),
+            sha256=_digest(token),
+            name=ADMIN,
+            role=ADMIN,
+            created_at=now,
+            created_by="control",
+        )
+    )
+
+
+def _digest(secret: str) -> str:
+    # Random 256-bit secrets need no slow hash: there is nothing to guess.
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

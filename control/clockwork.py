@@ -1,0 +1,130 @@
+"""What happens by itself, in the process that leads: turns of due runs, compaction of samples,
+chores of silent nodes, old codes.
+
+Schedules live in memory only; what must not be lost is in the tables. Whoever has news calls
+`wake`, and the due runs get their turn at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from sqlalchemy import delete, or_
+
+from control.clock import Clock
+from control.db import chores, samples, tables
+from control.db.engine import Database
+from control.reconciler import Reconciler
+from trainmaster.errors import UnavailableError
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.25
+COMPACT_EVERY_S = 20.0
+SWEEP_EVERY_S = 5.0
+FORGET_EVERY_S = 3600.0
+KEEP_ENDED_TOKENS = timedelta(days=30)
+
+
+class Clockwork:
+    """Runs the periodic work in threads of its own. To be started by the leader alone.
+
+    Attributes:
+        skipped: how often a piece of work was due while it still ran.
+    """
+
+    def __init__(self, db: Database, clock: Clock, reconciler: Reconciler) -> None:
+        self._db = db
+        self._clock = clock
+        self._reconciler = reconciler
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._turns = threading.Thread(target=self._take_turns, name="reconciler", daemon=True)
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(2)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 30},
+            timezone="UTC",
+        )
+        self.skipped = 0
+
+    def start(self) -> None:
+        """Begin."""
+        for work, every_s in (
+            (self.compact, COMPACT_EVERY_S),
+            (self.release_chores, SWEEP_EVERY_S),
+            (self.forget, FORGET_EVERY_S),
+        ):
+            self._scheduler.add_job(
+                self._guarded(work), "interval", seconds=every_s, id=work.__name__
+            )
+        self._scheduler.add_listener(self._count_skipped, EVENT_JOB_MAX_INSTANCES)
+        self._scheduler.start()
+        self._turns.start()
+
+    def stop(self) -> None:
+        """End, after the work that is under way."""
+        self._stopping.set()
+        self._news.set()
+        self._scheduler.shutdown(wait=True)
+        self._turns.join()
+
+    def wake(self) -> None:
+        """Have the due runs looked at now."""
+        self._news.set()
+
+    def compact(self) -> None:
+        """Replace small chunks of samples by larger ones, one transaction per rank."""
+        with self._db.read() as connection:
+            found = samples.compactable(connection)
+        for run, generation, rank in found:
+            if self._stopping.is_set():
+                return
+            with self._db.write() as connection:
+                samples.compact(connection, run, generation, rank)
+
+    def release_chores(self) -> None:
+        """Give chores of silent nodes to others."""
+        with self._db.write() as connection:
+            chores.release(connection, now=self._clock.now())
+
+    def forget(self) -> None:
+        """Remove login codes that have expired, and tokens that ended long ago."""
+        now = self._clock.now()
+        t, codes = tables.tokens.c, tables.login_codes.c
+        with self._db.write() as connection:
+            connection.execute(
+                delete(tables.login_codes).where(codes.expires_at < now - timedelta(hours=1))
+            )
+            ended = now - KEEP_ENDED_TOKENS
+            connection.execute(
+                delete(tables.tokens).where(or_(t.expires_at < ended, t.revoked_at < ended))
+            )
+
+    def _take_turns(self) -> None:
+        # A thread of its own rather than a scheduled job: it must react at once to news, and a
+        # timer cannot.
+        look = self._guarded(self._reconciler.tick)
+        while not self._stopping.is_set():
+            self._news.clear()
+            look()
+            self._news.wait(TICK_S)
+
+    def _guarded(self, work: Callable[[], object]) -> Callable[[], None]:
+        def guarded() -> None:
+            try:
+                work()
+            except UnavailableError as error:
+                log.warning("%s is put off: %s", work.__name__, error.message)
+            except Exception:
+                log.exception("%s failed", work.__name__)
+
+        return guarded
+
+    def _count_skipped(self, _event: JobSubmissionEvent) -> None:
+        self.skipped += 1

@@ -1,0 +1,266 @@
+"""Chores: work for agents that is not training. Asked for once, given to one node at a time,
+repeated until its answer is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, and_, insert, or_, select, update
+
+from control.db import tables
+from control.db.upsert import upsert
+from control.db.values import instant_text, plain, storable_tree
+from trainmaster.errors import NotFoundError
+from trainmaster.wire import Chore, WorkloadInfo
+
+WAITING, TAKEN, DONE = "waiting", "taken", "done"
+
+GIVE_UP_AFTER = timedelta(seconds=15)
+"""After so long without a sync of the node that took it, another node may do a chore."""
+
+PER_SYNC = 8
+
+PREFIX = "chore-"
+"""What the ids of chores that a person asked for begin with, where they stand beside requests."""
+
+
+def digest(value: Any) -> str:
+    """Return a digest of JSON data that does not depend on the order of keys."""
+    return hashlib.sha256(
+        json.dumps(plain(value), sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
+
+
+def workload_args(workload: str, params: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """Return the arguments of a `describe` chore; their digest is the key of what is known of a
+    workload.
+    """
+    return {"workload": workload, "params": dict(params), "data": data}
+
+
+def ask(
+    connection: Connection,
+    kind: str,
+    args: Mapping[str, Any],
+    *,
+    now: datetime,
+    run: str | None = None,
+    node: str | None = None,
+) -> int:
+    """Ask for a chore unless the same is still waiting to be done; return its id."""
+    c = tables.chores.c
+    key = digest({"kind": kind, "args": args})
+    waiting = connection.scalar(select(c.id).where(c.key == key, c.state != DONE).limit(1))
+    if waiting is not None:
+        return int(waiting)
+    added = connection.execute(
+        insert(tables.chores).values(
+            kind=kind,
+            args=plain(args),
+            key=key,
+            run=run,
+            node=node,
+            bound=node is not None,
+            state=WAITING,
+            result={},
+            created_at=now,
+        )
+    )
+    assert added.inserted_primary_key is not None
+    return int(added.inserted_primary_key[0])
+
+
+def take(connection: Connection, node: str, *, now: datetime) -> list[Chore]:
+    """Return what `node` should do: what it already took, and what waits for any node."""
+    c = tables.chores.c
+    free = and_(c.state == WAITING, or_(c.node.is_(None), c.node == node))
+    mine = and_(c.state == TAKEN, c.node == node)
+    found = connection.execute(
+        select(c.id, c.kind, c.args, c.state).where(or_(free, mine)).order_by(c.id).limit(PER_SYNC)
+    ).all()
+    taken = []
+    for chore, kind, args, state in found:
+        if state == WAITING:
+            claim = update(tables.chores).where(c.id == chore, c.state == WAITING)
+            if not connection.execute(claim.values(state=TAKEN, node=node, taken_at=now)).rowcount:
+                continue
+        taken.append(Chore(id=chore, kind=kind, args=args))
+    return taken
+
+
+def release(connection: Connection, *, now: datetime) -> int:
+    """Let other nodes do what a node took that has not been heard of since; return how many chores
+    that were.
+    """
+    c = tables.chores.c
+    silent = select(tables.nodes.c.id).where(tables.nodes.c.last_seen_at < now - GIVE_UP_AFTER)
+    return connection.execute(
+        update(tables.chores)
+        .where(c.state == TAKEN, c.bound.is_(False), c.node.in_(silent))
+        .values(state=WAITING, node=None, taken_at=None)
+    ).rowcount
+
+
+def answer(
+    connection: Connection, node: str, data: Mapping[str, Any], *, now: datetime
+) -> str | None:
+    """Store the result of a chore (data of the event `chore_done`) and what follows from it; return
+    the run it was for.
+
+    A second answer, or one to a chore that was never asked for, changes nothing.
+    """
+    c = tables.chores.c
+    if not isinstance(data.get("id"), int):
+        return None
+    row = (
+        connection.execute(select(tables.chores).where(c.id == data["id"], c.state != DONE))
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        return None
+    result = storable_tree({key: value for key, value in data.items() if key != "id"})
+    connection.execute(
+        update(tables.chores)
+        .where(c.id == row["id"])
+        .values(state=DONE, node=node, result=result, done_at=now)
+    )
+    if row["kind"] == "describe":
+        _described(connection, node, row["args"], result, now)
+    elif row["kind"] == "verify":
+        _verified(connection, row["args"], result, now)
+    return row["run"]
+
+
+def _described(
+    connection: Connection,
+    node: str,
+    args: Mapping[str, Any],
+    result: Mapping[str, Any],
+    now: datetime,
+) -> None:
+    problems = problems_in(result)
+    info = None
+    if not problems:
+        try:
+            info = WorkloadInfo.model_validate(result.get("result")).model_dump(mode="json")
+        except ValidationError as error:
+            problems = [
+                {
+                    "path": "workload",
+                    "message": f"node {node} described it in a way that cannot be read: {error}",
+                }
+            ]
+    row = {
+        "key": digest(args),
+        "info": info,
+        "problems": problems,
+        "described_at": now,
+        "node": node,
+    }
+    upsert(connection, tables.workloads, [row])
+    waiting = tables.runs.c
+    connection.execute(
+        update(tables.runs)
+        .where(waiting.workload_key == row["key"], waiting.state == "queued")
+        .values(touched=waiting.touched + 1, next_look_at=now)
+    )
+
+
+def _verified(
+    connection: Connection, args: Mapping[str, Any], result: Mapping[str, Any], now: datetime
+) -> None:
+    c = tables.checkpoints.c
+    problems = problems_in(result)
+    says = "; ".join(problem["message"] for problem in problems)
+    changes = {"problem": says} if problems else {"problem": None, "verified_at": now}
+    connection.execute(
+        update(tables.checkpoints)
+        .where(c.location == args.get("location"), c.state != "retired")
+        .values(**changes)
+    )
+
+
+def shown(connection: Connection, chore_id: str) -> dict[str, Any]:
+    """Return how far a chore has come, in the words of a request; its result once it is done.
+
+    Raises:
+        NotFoundError: there is none with this id.
+    """
+    number = chore_id.removeprefix(PREFIX)
+    c = tables.chores.c
+    row = None
+    if number.isascii() and number.isdecimal() and len(number) < 19:
+        row = (
+            connection.execute(select(tables.chores).where(c.id == int(number)))
+            .mappings()
+            .one_or_none()
+        )
+    if row is None:
+        raise NotFoundError(f"there is no request {chore_id!r}")
+    state = {WAITING: "pending", TAKEN: "accepted", DONE: "applied"}[row["state"]]
+    told = {"id": chore_id, "kind": row["kind"], "state": state, "node": row["node"], **row["args"]}
+    if row["state"] != DONE:
+        return told
+    problems = problems_in(row["result"])
+    result = row["result"].get("result")
+    findings = result.get("findings") if isinstance(result, Mapping) else None
+    return {
+        **(result if isinstance(result, Mapping) else {}),
+        **told,
+        "ok": not problems,
+        "findings": findings or problems,
+        "done_at": instant_text(row["done_at"]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a workload: its description, or what is wrong with it."""
+
+    info: WorkloadInfo | None
+    problems: list[dict[str, Any]]
+
+
+def known_workload(connection: Connection, args: Mapping[str, Any]) -> Known:
+    """Return what the last `describe` chore with these arguments found."""
+    c = tables.workloads.c
+    row = connection.execute(select(c.info, c.problems).where(c.key == digest(args))).one_or_none()
+    if row is None:
+        return Known(None, [])
+    return Known(None if row.info is None else WorkloadInfo.model_validate(row.info), row.problems)
+
+
+def problems_in(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a chore found wrong, each with a path and a message; empty when it went well."""
+    result = data.get("result")
+    found = (
+        data.get("problems")
+        or (result.get("findings") if isinstance(result, Mapping) else None)
+        or []
+    )
+    problems = [
+        {
+            "path": str(each.get("path") or each.get("file") or ""),
+            "message": str(each.get("message", "")),
+            "line": None,
+        }
+        for each in found
+        if isinstance(each, Mapping)
+    ]
+    if not problems and data.get("ok") is not True:
+        problems = [
+            {
+                "path": "",
+                "message": str(data.get("because") or "it failed without a reason"),
+                "line": None,
+            }
+        ]
+    return problems

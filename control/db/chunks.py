@@ -1,0 +1,136 @@
+"""The form of a chunk of samples: some steps of one rank as columns of 64-bit numbers. Pure codec.
+
+A chunk is `<u32 length of the index><index as JSON><columns>`. The index lists [name, stored bytes,
+is compressed] per column, the columns `step` (int64) and `at` (seconds since the epoch) first.
+Values are float64, so NaN and infinities need no convention; the NaN whose payload is
+`trainmaster.spool.MISSING` stands for "not measured" and is told from a measured NaN by its bits.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainmaster.spool import MISSING
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_LENGTH = struct.Struct("<I")
+_MISSING_BITS = int(np.array(MISSING).view(np.uint64))
+_COMPRESSION = 3  # of zlib: 6 takes twice as long for 3 % less
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Steps in ascending order, when each ended, and the values measured at them; all of one
+    length.
+    """
+
+    steps: Ints
+    at: Floats
+    values: Mapping[str, Floats]
+
+
+def missing(values: Floats) -> Bools:
+    """Return where `values` holds the mark for "not measured"."""
+    return np.asarray(values.view(np.uint64) == _MISSING_BITS)
+
+
+def absent(count: int) -> Floats:
+    """Return `count` values that were not measured."""
+    return np.full(count, MISSING)
+
+
+def rows_of(
+    steps: Sequence[int], at: Sequence[float], values: Mapping[str, Sequence[float | None]]
+) -> Rows:
+    """Return rows from what a sync carries; None becomes the mark, and every measured NaN the plain
+    one.
+    """
+    columns = {}
+    for name, column in values.items():
+        measured = np.array(
+            [np.nan if value is None else value for value in column], dtype=np.float64
+        )
+        measured[np.isnan(measured)] = np.nan
+        measured[[value is None for value in column]] = MISSING
+        columns[name] = measured
+    return Rows(np.array(steps, dtype=np.int64), np.array(at, dtype=np.float64), columns)
+
+
+def encode(rows: Rows) -> bytes:
+    """Return the bytes of a chunk."""
+    index: list[list[Any]] = []
+    parts: list[bytes] = []
+    for name, column in (("step", rows.steps), ("at", rows.at), *rows.values.items()):
+        raw = np.ascontiguousarray(column, dtype="<i8" if name == "step" else "<f8").tobytes()
+        packed = zlib.compress(raw, _COMPRESSION)
+        # A handful of numbers grows when compressed.
+        is_packed = len(packed) < len(raw)
+        parts.append(packed if is_packed else raw)
+        index.append([name, len(parts[-1]), int(is_packed)])
+    head = json.dumps(index, separators=(",", ":")).encode()
+    return b"".join((_LENGTH.pack(len(head)), head, *parts))
+
+
+def decode(data: bytes, wanted: Sequence[str]) -> Rows:
+    """Return the rows of a chunk with the `wanted` columns; one that it does not hold was not
+    measured.
+    """
+    (length,) = _LENGTH.unpack_from(data)
+    offset = _LENGTH.size + length
+    raw: dict[str, bytes] = {}
+    for name, size, is_packed in json.loads(data[_LENGTH.size : offset]):
+        if name in {"step", "at"} or name in wanted:
+            part = data[offset : offset + size]
+            raw[name] = zlib.decompress(part) if is_packed else part
+        offset += size
+    steps = np.frombuffer(raw["step"], dtype="<i8")
+    values = {
+        name: np.frombuffer(raw[name], dtype="<f8") if name in raw else absent(len(steps))
+        for name in wanted
+    }
+    return Rows(steps, np.frombuffer(raw["at"], dtype="<f8"), values)
+
+
+def names(data: bytes) -> tuple[str, ...]:
+    """Return the names of the values that a chunk holds."""
+    (length,) = _LENGTH.unpack_from(data)
+    index = json.loads(data[_LENGTH.size : _LENGTH.size + length])
+    return tuple(name for name, _, _ in index if name not in {"step", "at"})
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of all `parts` in order; each step once, the first that was stored."""
+    wanted = dict.fromkeys(name for part in parts for name in part.values)
+    steps = np.concatenate([part.steps for part in parts])
+    at = np.concatenate([part.at for part in parts])
+    values = {
+        name: np.concatenate([part.values.get(name, absent(len(part.steps))) for part in parts])
+        for name in wanted
+    }
+    if len(steps) > 1 and not bool(np.all(steps[1:] > steps[:-1])):
+        steps, first = np.unique(steps, return_index=True)
+        at, values = at[first], {name: column[first] for name, column in values.items()}
+    return Rows(steps, at, values)
+
+
+def between(rows: Rows, after_step: int, last_step: int) -> Rows:
+    """Return the rows whose step lies after `after_step` and not after `last_step`."""
+    start, end = np.searchsorted(rows.steps, [after_step, last_step], side="right")
+    if start == 0 and end == len(rows.steps):
+        return rows
+    return Rows(
+        rows.steps[start:end],
+        rows.at[start:end],
+        {name: column[start:end] for name, column in rows.values.items()},
+    )

@@ -1,0 +1,253 @@
+"""What follows from an event that a rank or an agent tells: one small function per kind, and
+nothing for kinds without consequence.
+
+Fencing: a rank's row, an order's row and the samples belong to their generation, so a superseded
+one can only add to its own history. The one thing that would reach further, a checkpoint, is stored
+as abandoned when its generation is no longer the run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, select, update
+
+from control.db import chores, tables
+from control.db.upsert import upsert
+from control.db.values import plain
+from trainmaster.ids import checkpoint_id
+
+_RANK_STATES = ("assigned", "started", "ready", "exited")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event, and who told it: a rank, or an agent when `boot` is set.
+
+    `data` is clean JSON, but what is in it was written outside and is not to be trusted.
+    """
+
+    run: str | None
+    generation: int | None
+    rank: int | None
+    node: str
+    actor: str
+    kind: str
+    at: datetime
+    data: Mapping[str, Any]
+    boot: str | None = None
+
+
+def take_effect(connection: Connection, told: Told, *, now: datetime) -> str | None:
+    """Change what follows from the event; return the run that it is news for, if the event does not
+    name it.
+    """
+    if told.kind == "chore_done":
+        return chores.answer(connection, told.node, told.data, now=now)
+    effect = _EFFECTS.get(told.kind) if told.boot is None else _AGENT_EFFECTS.get(told.kind)
+    if effect is not None and told.run is not None and told.generation is not None:
+        effect(connection, told, now)
+    return None
+
+
+def sentence(told: Told) -> str:
+    """Return why or how it happened, in words, where the teller said so."""
+    said = told.data.get("because") or told.data.get("message")
+    if isinstance(said, str):
+        return said
+    if told.kind == "rank_exited":
+        return ended_how(told.rank, told.data)
+    return ""
+
+
+def ended_how(rank: int | None, data: Mapping[str, Any]) -> str:
+    """Return how a process ended, in words."""
+    who = f"rank {rank}" if rank is not None else "a process"
+    signal, code = data.get("signal"), data.get("exit_code")
+    return f"{who} killed by signal {signal}" if signal else f"{who} ended with exit code {code}"
+
+
+def _rank_started(connection: Connection, told: Told, now: datetime) -> None:
+    _advance(connection, told, "started", now, pid=_whole(told.data.get("pid")), boot=told.boot)
+
+
+def _rank_ready(connection: Connection, told: Told, now: datetime) -> None:
+    _advance(connection, told, "ready", now)
+    r, a = tables.ranks.c, tables.attempts.c
+    of_attempt = (r.run == told.run, r.generation == told.generation)
+    waiting = connection.scalar(
+        select(func.count())
+        .select_from(tables.ranks)
+        .where(*of_attempt, r.state.in_(("assigned", "started")))
+    )
+    if waiting == 0:
+        connection.execute(
+            update(tables.attempts)
+            .where(a.run == told.run, a.generation == told.generation, a.ready_at.is_(None))
+            .values(ready_at=now)
+        )
+
+
+def _rank_exited(connection: Connection, told: Told, now: datetime) -> None:
+    _advance(
+        connection,
+        told,
+        "exited",
+        now,
+        exit_code=_whole(told.data.get("exit_code")),
+        signal=_whole(told.data.get("signal")),
+        exited_at=told.at,
+    )
+
+
+def _rank_failed(connection: Connection, told: Told, now: datetime) -> None:
+    _set_rank(connection, told, failure={"kind": told.kind, **told.data})
+
+
+def _rank_finished(connection: Connection, told: Told, now: datetime) -> None:
+    _set_rank(connection, told, finished=dict(told.data))
+
+
+def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> None:
+    step, location, digest = (
+        told.data.get(name) for name in ("step", "location", "manifest_sha256")
+    )
+    if not (isinstance(step, int) and isinstance(location, str) and isinstance(digest, str)):
+        return
+    assert told.run is not None
+    assert told.generation is not None
+    superseded = _is_superseded(connection, told.run, told.generation)
+    a = tables.attempts.c
+    parent = connection.scalar(
+        select(a.resumed_from_checkpoint).where(a.run == told.run, a.generation == told.generation)
+    )
+    row = {
+        "id": checkpoint_id(told.run, told.generation, step),
+        "run": told.run,
+        "generation": told.generation,
+        "step": step,
+        "parent": parent,
+        "state": "committed",
+        "abandoned": superseded,
+        "pinned": False,
+        "bytes": _whole(told.data.get("bytes")) or 0,
+        "files": _count(told.data.get("files")),
+        "location": location,
+        "manifest_sha256": digest,
+        "created_at": told.at,
+        "tries": 0,
+        "loss": plain(told.data.get("loss")),
+        "because": f"committed by generation {told.generation} after it was superseded"
+        if superseded
+        else "",
+    }
+    # A generation commits a step once; a second telling must not undo a judgement passed since.
+    upsert(
+        connection,
+        tables.checkpoints,
+        [row],
+        keep=[name for name in row if name not in {"bytes", "files"}],
+    )
+
+
+def _order_changed(connection: Connection, told: Told, now: datetime) -> None:
+    c = tables.orders.c
+    state = told.kind.removeprefix("order_")
+    before = ("sent",) if state == "received" else ("sent", "received")
+    connection.execute(
+        update(tables.orders)
+        .where(
+            c.run == told.run,
+            c.generation == told.generation,
+            c.seq == told.data.get("seq"),
+            c.state.in_(before),
+        )
+        .values(
+            state=state, step=_whole(told.data.get("step")), because=sentence(told), changed_at=now
+        )
+    )
+
+
+def _drill_fired(connection: Connection, told: Told, now: datetime) -> None:
+    c = tables.drills.c
+    of_drill = (
+        c.run == told.run,
+        c.generation == told.generation,
+        c.id == _whole(told.data.get("id")),
+    )
+    row = connection.execute(select(c.fired).where(*of_drill)).one_or_none()
+    step = _whole(told.data.get("step"))
+    if row is None or step is None:
+        return
+    fired = [told.generation, step, _whole(told.data.get("batch")) or step]
+    if fired not in row.fired:
+        connection.execute(update(tables.drills).where(*of_drill).values(fired=[*row.fired, fired]))
+
+
+Effect = Callable[[Connection, Told, datetime], None]
+
+_EFFECTS: Mapping[str, Effect] = {
+    "rank_ready": _rank_ready,
+    "rank_failed": _rank_failed,
+    "restore_failed": _rank_failed,
+    "rank_finished": _rank_finished,
+    "checkpoint_committed": _checkpoint_committed,
+    "order_received": _order_changed,
+    "order_applied": _order_changed,
+    "order_refused": _order_changed,
+    "drill_fired": _drill_fired,
+}
+_AGENT_EFFECTS: Mapping[str, Effect] = {
+    "rank_started": _rank_started,
+    "rank_exited": _rank_exited,
+    "drill_fired": _drill_fired,
+}
+
+
+def _advance(connection: Connection, told: Told, state: str, now: datetime, **values: Any) -> None:
+    """Move a rank forwards: streams of a rank and of its agent arrive apart, so an older state may
+    be told later.
+    """
+    c = tables.ranks.c
+    known = {name: value for name, value in values.items() if value is not None}
+    earlier = _RANK_STATES[: _RANK_STATES.index(state)]
+    connection.execute(
+        update(tables.ranks)
+        .where(*_of_rank(told), c.state.in_(earlier))
+        .values(state=state, last_seen_at=now, **known)
+    )
+
+
+def _set_rank(connection: Connection, told: Told, **values: Any) -> None:
+    connection.execute(update(tables.ranks).where(*_of_rank(told)).values(**values))
+
+
+def _of_rank(told: Told) -> tuple[Any, ...]:
+    c = tables.ranks.c
+    # An agent speaks of the ranks that were given to its node, and of no others.
+    return (
+        c.run == told.run,
+        c.generation == told.generation,
+        c.rank == told.rank,
+        c.node == told.node,
+    )
+
+
+def _is_superseded(connection: Connection, run: str, generation: int) -> bool:
+    current = connection.scalar(select(tables.runs.c.generation).where(tables.runs.c.id == run))
+    return current is not None and generation < current
+
+
+def _whole(value: Any) -> int | None:
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
+        else None
+    )
+
+
+def _count(value: Any) -> int:
+    return len(value) if isinstance(value, list | dict) else _whole(value) or 0

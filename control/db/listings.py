@@ -1,0 +1,178 @@
+"""What belongs to runs, as the API shows it: checkpoints, alerts, incidents, requests, nodes.
+Oldest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from control.db import tables
+from control.db.values import instant_text
+from control.liveness import node_state
+from control.snapshot import Node
+from trainmaster.errors import NotFoundError
+
+Json = dict[str, Any]
+Row = Mapping[str, Any]
+
+
+def at(value: datetime | None) -> str | None:
+    """Return an instant as text, None as None."""
+    return None if value is None else instant_text(value)
+
+
+def checkpoints_of(connection: Connection, run: str) -> list[Json]:
+    """Return all checkpoints of a run, retired ones included."""
+    c = tables.checkpoints.c
+    query = (
+        select(tables.checkpoints).where(c.run == run).order_by(c.created_at, c.generation, c.step)
+    )
+    return [_checkpoint(row) for row in connection.execute(query).mappings()]
+
+
+def checkpoint(connection: Connection, checkpoint_id: str) -> Json:
+    """Return one checkpoint.
+
+    Raises:
+        NotFoundError: there is none with this id.
+    """
+    c = tables.checkpoints.c
+    row = (
+        connection.execute(select(tables.checkpoints).where(c.id == checkpoint_id))
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        raise NotFoundError(f"there is no checkpoint {checkpoint_id}")
+    return _checkpoint(row)
+
+
+def _checkpoint(row: Row) -> Json:
+    instants = {name: at(row[name]) for name in ("created_at", "verified_at", "trusted_at")}
+    return {**row, **instants}
+
+
+def alerts(
+    connection: Connection, *, run: str | None = None, state: str | None = None
+) -> list[Json]:
+    """Return alerts of a run, or of all."""
+    c = tables.alerts.c
+    query = select(tables.alerts).order_by(c.id)
+    if run is not None:
+        query = query.where(c.run == run)
+    if state is not None:
+        query = query.where(c.state == state)
+    return [
+        {**row, "since": at(row["since"]), "changed_at": at(row["changed_at"])}
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def incidents(
+    connection: Connection, *, run: str | None = None, state: str | None = None
+) -> list[Json]:
+    """Return incidents of a run, or of all."""
+    c = tables.incidents.c
+    query = select(tables.incidents).order_by(c.opened_at, c.id)
+    if run is not None:
+        query = query.where(c.run == run)
+    if state is not None:
+        query = query.where(c.state == state)
+    return [_incident(row) for row in connection.execute(query).mappings()]
+
+
+def _incident(row: Row) -> Json:
+    closed_at: datetime | None = row["closed_at"]
+    return {
+        **row,
+        "opened_at": at(row["opened_at"]),
+        "closed_at": at(closed_at),
+        "mttr_s": None if closed_at is None else (closed_at - row["opened_at"]).total_seconds(),
+    }
+
+
+def requests_of(connection: Connection, run: str) -> list[Json]:
+    """Return what was ever asked of a run."""
+    c = tables.requests.c
+    query = select(tables.requests).where(c.run == run).order_by(c.id)
+    return [_request(connection, row) for row in connection.execute(query).mappings().all()]
+
+
+def request(connection: Connection, request_id: int) -> Json:
+    """Return one request and how far the order that carries it out has come.
+
+    Raises:
+        NotFoundError: there is none with this id.
+    """
+    c = tables.requests.c
+    row = (
+        connection.execute(select(tables.requests).where(c.id == request_id))
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        raise NotFoundError(f"there is no request {request_id}")
+    return _request(connection, row)
+
+
+def _request(connection: Connection, row: Row) -> Json:
+    o = tables.orders.c
+    order = (
+        connection.execute(
+            select(o.generation, o.seq, o.kind, o.state, o.step, o.because, o.changed_at)
+            .where(o.request == row["id"])
+            .order_by(o.generation.desc(), o.seq.desc())
+            .limit(1)
+        )
+        .mappings()
+        .one_or_none()
+    )
+    return {
+        **{name: value for name, value in row.items() if name != "idempotency_key"},
+        "created_at": at(row["created_at"]),
+        "changed_at": at(row["changed_at"]),
+        "order": None if order is None else {**order, "changed_at": at(order["changed_at"])},
+    }
+
+
+def nodes(connection: Connection, *, now: datetime, up_since: datetime | None) -> list[Json]:
+    """Return all nodes, in the order in which they first came."""
+    s, n = tables.slots.c, tables.nodes.c
+    taken: dict[str, list[Json]] = {}
+    for node, slot, run, generation in connection.execute(
+        select(tables.slots).order_by(s.node, s.slot)
+    ):
+        taken.setdefault(node, []).append({"slot": slot, "run": run, "generation": generation})
+    query = select(tables.nodes).order_by(n.first_seen_at, n.id)
+    return [
+        _node(row, taken.get(row["id"], []), now, up_since)
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def node(connection: Connection, node_id: str, *, now: datetime, up_since: datetime | None) -> Json:
+    """Return one node.
+
+    Raises:
+        NotFoundError: no node of that name was ever heard.
+    """
+    for each in nodes(connection, now=now, up_since=up_since):
+        if each["id"] == node_id:
+            return each
+    raise NotFoundError(f"there is no node {node_id!r}")
+
+
+def _node(row: Row, taken: list[Json], now: datetime, up_since: datetime | None) -> Json:
+    seen = Node(row["id"], row["slots"], row["last_seen_at"], row["boot"], row["address"])
+    return {
+        **{name: value for name, value in row.items() if name != "boot"},
+        "name": row["id"],
+        "state": node_state(seen, now=now, control_up_since=up_since),
+        "taken": taken,
+        "first_seen_at": at(row["first_seen_at"]),
+        "last_seen_at": at(row["last_seen_at"]),
+    }

@@ -1,0 +1,290 @@
+"""A run's snapshot: everything one turn may look at, in one short read of one consistent state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from sqlalchemy import Connection, func, or_, select
+
+from control import snapshot as view
+from control.db import chores, chunks, rows, rulebook, samples, tables
+from control.db.chores import DONE
+from control.db.samples import Series
+from control.db.segments import newest_step, surviving
+from trainmaster.metrics import BY_NAME, DERIVED
+from trainmaster.orders import Drill
+from trainmaster.rule import Rule
+from trainmaster.spec import RunSpec
+
+WATCHED = ("loss", "grad_norm", "applied", "step_time_s")
+"""Read for every run, rules or none: probation, trust and learned limits look at them."""
+
+NODE_MEMORY = timedelta(days=7)
+"""Nodes that have been silent for longer are not offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A snapshot, and what the run's `touched` was when it was taken (see `apply`)."""
+
+    snapshot: view.RunSnapshot
+    touched: int
+
+
+def load(
+    connection: Connection, run: str, *, now: datetime, control_up_since: datetime | None
+) -> Loaded | None:
+    """Return the snapshot of a run, or None if there is no such run."""
+    r = tables.runs.c
+    row = connection.execute(select(tables.runs).where(r.id == run)).mappings().one_or_none()
+    if row is None:
+        return None
+    spec = RunSpec.model_validate(row["spec"])
+    attempts = _attempts(connection, run)
+    args = chores.workload_args(spec.workload, spec.params, spec.data.source)
+    workload = chores.known_workload(connection, args)
+    rules = rulebook.active(connection, spec.rules)
+    i, a = tables.incidents.c, tables.alerts.c
+    newest_alerts = select(func.max(a.id)).where(a.run == run).group_by(a.rule, a.scope)
+    incidents = (
+        connection.execute(select(tables.incidents).where(i.run == run).order_by(i.opened_at))
+        .mappings()
+        .all()
+    )
+    snapshot = view.RunSnapshot(
+        run=view.Run(
+            id=row["id"],
+            version=row["version"],
+            state=row["state"],
+            desired=row["desired"],
+            generation=row["generation"],
+            spec=spec,
+            workload=workload.info,
+            checkpoint_root=row["checkpoint_root"],
+            created_at=row["created_at"],
+            started_at=row["started_at"],
+            because=row["because"],
+            code=row["code"],
+        ),
+        attempts=attempts,
+        ranks=_ranks(connection, run, row["generation"]),
+        nodes=nodes_of(connection, run, now),
+        checkpoints=_checkpoints(connection, run),
+        requests=_requests(connection, run),
+        orders=_orders(connection, run, row["generation"]),
+        rules=rules,
+        alerts=tuple(
+            rows.alert(each)
+            for each in connection.execute(
+                select(tables.alerts).where(a.id.in_(newest_alerts)).order_by(a.id)
+            ).mappings()
+        ),
+        incidents=tuple(rows.incident(each) for each in incidents if each["closed_at"] is None),
+        drills=_drills(connection, run),
+        windows=_windows(connection, run, attempts, rules),
+        describe_problems=tuple(_sentence(problem) for problem in workload.problems),
+        queued_before=_queued_before(connection, row) if row["state"] == "queued" else 0,
+        describing=_is_describing(connection, row["workload_key"]),
+        control_up_since=control_up_since,
+        num_incidents=len(incidents),
+        acted_at=_acted_at(incidents),
+    )
+    return Loaded(snapshot, row["touched"])
+
+
+def _sentence(problem: rows.Row) -> str:
+    path, message = problem.get("path"), problem["message"]
+    return f"{path}: {message}" if path else message
+
+
+def _attempts(connection: Connection, run: str) -> tuple[view.Attempt, ...]:
+    a, c = tables.attempts.c, tables.checkpoints.c
+    committed = dict(
+        connection.execute(
+            select(c.generation, func.max(c.step)).where(c.run == run).group_by(c.generation)
+        )
+        .tuples()
+        .all()
+    )
+    found = connection.execute(
+        select(tables.attempts).where(a.run == run).order_by(a.generation)
+    ).mappings()
+    return tuple(
+        rows.attempt(each, last_committed_step=committed.get(each["generation"])) for each in found
+    )
+
+
+def _ranks(connection: Connection, run: str, generation: int) -> tuple[view.Rank, ...]:
+    c = tables.ranks.c
+    query = select(tables.ranks).where(c.run == run, c.generation == generation).order_by(c.rank)
+    return tuple(rows.rank(each) for each in connection.execute(query).mappings())
+
+
+def nodes_of(connection: Connection, run: str | None, now: datetime) -> tuple[view.Node, ...]:
+    """Return the nodes that have been heard of lately, and the slots that `run` and all others
+    hold.
+    """
+    taken: dict[str, set[int]] = {}
+    held: dict[str, set[int]] = {}
+    s = tables.slots.c
+    for node, slot, holder in connection.execute(select(s.node, s.slot, s.run)):
+        taken.setdefault(node, set()).add(slot)
+        if holder == run:
+            held.setdefault(node, set()).add(slot)
+    n = tables.nodes.c
+    recent = or_(n.last_seen_at > now - NODE_MEMORY, n.id.in_(taken))
+    return tuple(
+        view.Node(
+            id=row["id"],
+            slots=row["slots"],
+            last_seen_at=row["last_seen_at"],
+            boot=row["boot"],
+            address=row["address"],
+            labels=row["labels"],
+            cordoned=row["cordoned"],
+            taken=frozenset(taken.get(row["id"], ())),
+            held_here=frozenset(held.get(row["id"], ())),
+        )
+        for row in connection.execute(select(tables.nodes).where(recent).order_by(n.id)).mappings()
+    )
+
+
+def _checkpoints(connection: Connection, run: str) -> tuple[view.Checkpoint, ...]:
+    h, c = tables.chores.c, tables.checkpoints.c
+    reading = connection.scalars(
+        select(h.args).where(h.run == run, h.kind == "verify", h.state != DONE)
+    )
+    locations = {args.get("location") for args in reading}
+    found = connection.execute(
+        select(tables.checkpoints)
+        .where(c.run == run, c.state != "retired")
+        .order_by(c.step, c.generation)
+    ).mappings()
+    return tuple(rows.checkpoint(each, verifying=each["location"] in locations) for each in found)
+
+
+def _requests(connection: Connection, run: str) -> tuple[view.Request, ...]:
+    q, o = tables.requests.c, tables.orders.c
+    found = connection.execute(
+        select(tables.requests, o.seq)
+        .outerjoin(tables.orders, (o.request == q.id) & (o.generation == q.generation))
+        .where(q.run == run, q.state.in_(("pending", "accepted")))
+        .order_by(q.id, o.seq)
+    ).mappings()
+    by_id = {
+        row["id"]: view.Request(
+            id=row["id"],
+            kind=row["kind"],
+            args=row["args"],
+            actor=row["actor"],
+            why=row["why"],
+            state=row["state"],
+            created_at=row["created_at"],
+            generation=row["generation"],
+            order_seq=row["seq"],
+        )
+        for row in found
+    }
+    return tuple(by_id.values())
+
+
+def _orders(connection: Connection, run: str, generation: int) -> tuple[view.OrderStatus, ...]:
+    c = tables.orders.c
+    query = select(tables.orders).where(c.run == run, c.generation == generation).order_by(c.seq)
+    return tuple(
+        view.OrderStatus(
+            row["seq"],
+            row["kind"],
+            row["args"],
+            row["state"],
+            row["step"],
+            row["because"],
+            row["request"],
+        )
+        for row in connection.execute(query).mappings()
+    )
+
+
+def _drills(connection: Connection, run: str) -> tuple[view.DrillStatus, ...]:
+    c = tables.drills.c
+    query = select(c.drill, c.generation, c.fired).where(c.run == run).order_by(c.generation, c.id)
+    return tuple(
+        view.DrillStatus(
+            Drill.model_validate(drill),
+            generation,
+            tuple((of, step, batch) for of, step, batch in fired),
+        )
+        for drill, generation, fired in connection.execute(query)
+    )
+
+
+def _queued_before(connection: Connection, row: rows.Row) -> int:
+    c = tables.runs.c
+    earlier = or_(
+        c.priority > row["priority"],
+        (c.priority == row["priority"]) & (c.created_at < row["created_at"]),
+    )
+    return (
+        connection.scalar(
+            select(func.count()).select_from(tables.runs).where(c.state == "queued", earlier)
+        )
+        or 0
+    )
+
+
+def _is_describing(connection: Connection, workload_key: str) -> bool:
+    # The key of a chore digests its kind too; what a workload is known by digests its arguments
+    # alone.
+    c = tables.chores.c
+    waiting = connection.scalars(select(c.args).where(c.kind == "describe", c.state != DONE))
+    return any(chores.digest(args) == workload_key for args in waiting)
+
+
+def _acted_at(incidents: Iterable[rows.Row]) -> dict[str, datetime]:
+    acted: dict[str, datetime] = {}
+    for incident in incidents:
+        for action in incident["actions"]:
+            if isinstance(action.get("at"), str):
+                at = datetime.fromisoformat(action["at"])
+                acted[incident["rule"]] = max(at, acted.get(incident["rule"], at))
+    return acted
+
+
+def _windows(
+    connection: Connection, run: str, attempts: tuple[view.Attempt, ...], rules: Iterable[Rule]
+) -> dict[str, tuple[view.Sample, ...]]:
+    known = BY_NAME.keys() | DERIVED.keys()
+    metrics = dict.fromkeys((*WATCHED, *(rule.metric for rule in rules if rule.metric in known)))
+    segments = surviving(attempts)
+    last_step = newest_step(attempts, segments)
+    if last_step is None:
+        return dict.fromkeys(metrics, ())
+    newest = attempts[-1]
+    found = samples.windows(
+        connection,
+        run,
+        metrics,
+        segments,
+        newest=view.WINDOW_STEPS,
+        last_step=last_step,
+        live=newest.generation if newest.ended_at is None else None,
+    )
+    return {metric: _as_samples(series) for metric, series in found.items()}
+
+
+def _as_samples(series: Series) -> tuple[view.Sample, ...]:
+    absent = chunks.missing(series.values)
+    return tuple(
+        view.Sample(generation, step, datetime.fromtimestamp(at, UTC), None if unknown else value)
+        for generation, step, at, value, unknown in zip(
+            series.generations.tolist(),
+            series.steps.tolist(),
+            series.at.tolist(),
+            series.values.tolist(),
+            np.asarray(absent).tolist(),
+            strict=True,
+        )
+    )

@@ -1,0 +1,292 @@
+"""Runs as the API shows them, and their series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, func, select
+
+from control.db import chunks, rows, samples, tables
+from control.db.downsample import thinned
+from control.db.listings import Json, Row, at
+from control.db.samples import Series
+from control.db.segments import Segment, newest_step, surviving, whole
+from control.db.values import number_word
+from control.lifecycle import ENDED
+from control.snapshot import Attempt
+from trainmaster.errors import NotFoundError, UserError
+from trainmaster.metrics import BY_NAME, DERIVED, Reduce
+from trainmaster.plan import Plan
+
+RECENT_STEPS = 16
+"""Steps over which `tokens_per_s` of a run is averaged."""
+
+
+def run_row(connection: Connection, run: str) -> Row:
+    """Return a run's row.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    row = (
+        connection.execute(select(tables.runs).where(tables.runs.c.id == run))
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        raise NotFoundError(f"there is no run {run!r}")
+    return dict(row)
+
+
+def attempts_of(connection: Connection, run: str) -> list[Attempt]:
+    """Return all attempts of a run, ascending."""
+    c = tables.attempts.c
+    query = select(tables.attempts).where(c.run == run).order_by(c.generation)
+    return [rows.attempt(row) for row in connection.execute(query).mappings()]
+
+
+def list_runs(
+    connection: Connection, *, state: str | None = None, limit: int | None = None
+) -> list[Json]:
+    """Return the newest runs, oldest first, without what only their own page shows."""
+    c = tables.runs.c
+    query = select(tables.runs).order_by(c.created_at.desc(), c.id.desc())
+    if state is not None:
+        query = query.where(c.state == state)
+    if limit is not None:
+        query = query.limit(limit)
+    found = connection.execute(query).mappings().all()
+    return [
+        _summary(connection, row, attempts_of(connection, row["id"])) for row in reversed(found)
+    ]
+
+
+def show(connection: Connection, run: str) -> Json:
+    """Return a run with its attempts, ranks and plan.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    row = run_row(connection, run)
+    attempts = attempts_of(connection, run)
+    newest = attempts[-1] if attempts else None
+    return {
+        **_summary(connection, row, attempts),
+        "spec": row["spec"],
+        "plan": newest and _plan(newest.plan),
+        "attempts": [_attempt(attempt, row) for attempt in attempts],
+        "ranks": ranks_of(connection, run, row["generation"]),
+    }
+
+
+def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> Json:
+    segments = surviving(attempts)
+    step = newest_step(attempts, segments)
+    latest = _latest(connection, row["id"], segments, step)
+    # Before the first new step of a generation, the run stands where that generation began.
+    began = attempts[-1].resumed_from_step if attempts else 0
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "state": row["state"],
+        "state_since": at(row["state_since"]),
+        "desired": row["desired"],
+        "version": row["version"],
+        "generation": row["generation"],
+        "priority": row["priority"],
+        "step": max(step or 0, began) or None,
+        "target_steps": row["spec"]["train"]["steps"],
+        **latest,
+        "skipped_steps": samples.num_skipped(connection, row["id"], segments),
+        "created_at": at(row["created_at"]),
+        "created_by": row["created_by"],
+        "started_at": at(row["started_at"]),
+        "ended_at": at(row["ended_at"]),
+        "because": row["because"],
+        "code": row["code"],
+        "weights_sha256": row["weights_sha256"],
+        "checkpoint_root": row["checkpoint_root"],
+    }
+
+
+def _latest(
+    connection: Connection, run: str, segments: Sequence[Segment], step: int | None
+) -> Json:
+    latest: Json = {"loss": None, "grad_norm": None, "tokens_per_s": None, "last_point_at": None}
+    if step is None:
+        return latest
+    names = ("loss", "grad_norm", samples.TOKENS_PER_S)
+    found = samples.windows(
+        connection, run, names, segments, newest=RECENT_STEPS, last_step=step, live=None
+    )
+    for name in ("loss", "grad_norm"):
+        latest[name] = _value(found[name].values[-1:])
+    # Only what is going on has a speed; the mean of rates over equal steps would flatter, so it is
+    # the harmonic one.
+    speeds = found[samples.TOKENS_PER_S].values
+    speeds = speeds[np.isfinite(speeds) & (speeds > 0)]
+    latest[samples.TOKENS_PER_S] = (
+        float(len(speeds) / np.sum(1.0 / speeds)) if len(speeds) else None
+    )
+    if len(found["loss"]):
+        latest["last_point_at"] = at(datetime.fromtimestamp(float(found["loss"].at[-1]), UTC))
+    return latest
+
+
+def _value(values: chunks.Floats) -> float | str | None:
+    if len(values) == 0 or bool(chunks.missing(values)[-1]):
+        return None
+    return number_word(float(values[-1]))
+
+
+def _plan(plan: Plan) -> Json:
+    return plan.model_dump(mode="json")
+
+
+def _attempt(attempt: Attempt, run: Row) -> Json:
+    is_live = attempt.ended_at is None and run["state"] not in ENDED
+    return {
+        "generation": attempt.generation,
+        "parent_generation": attempt.parent_generation,
+        "state": run["state"] if is_live else attempt.state,
+        "cause": attempt.cause,
+        "cause_kind": attempt.cause_kind,
+        "because": attempt.because,
+        "first_step": attempt.first_step,
+        "last_step": attempt.last_step,
+        "started_at": at(attempt.started_at),
+        "ready_at": at(attempt.ready_at),
+        "ended_at": at(attempt.ended_at),
+        "resumed_from_step": attempt.resumed_from_step,
+        "resumed_from_checkpoint": attempt.resumed_from_checkpoint,
+        "skip": [list(each) for each in attempt.skip],
+        "lr_factor": attempt.lr_factor,
+        "lr_windows": [list(each) for each in attempt.lr_windows],
+        "incident": attempt.incident,
+        "plan": _plan(attempt.plan),
+    }
+
+
+def ranks_of(connection: Connection, run: str, generation: int) -> list[Json]:
+    """Return the ranks of one generation."""
+    c = tables.ranks.c
+    query = select(tables.ranks).where(c.run == run, c.generation == generation).order_by(c.rank)
+    return [
+        {
+            **{
+                name: row[name]
+                for name in ("rank", "generation", "node", "slot", "pid", "stage", "replica")
+            },
+            "tensor": 0,
+            "state": row["state"],
+            "last_step": row["last_step"],
+            "last_seen_at": at(row["last_seen_at"]),
+            "exit_code": row["exit_code"],
+            "signal": row["signal"],
+            "exited_at": at(row["exited_at"]),
+            "failure": row["failure"],
+        }
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def series(
+    connection: Connection,
+    run: str,
+    metric: str,
+    *,
+    rank: int | None = None,
+    generation: int | None = None,
+    all_generations: bool = False,
+    after_step: int = 0,
+    until_step: int | None = None,
+    reduce: Reduce | None = None,
+    points: int = 1000,
+) -> Json:
+    """Return one series as the contract has it, at most `points` points of it.
+
+    Args:
+        after_step: only points beyond it; for charts that have the others.
+        reduce: how ranks become one value where they differ; None for the mean.
+
+    Raises:
+        NotFoundError: there is no such run or generation.
+        UserError: there is no such metric.
+    """
+    known = BY_NAME.get(metric) or DERIVED.get(metric)
+    if known is None:
+        names = ", ".join([*BY_NAME, *DERIVED])
+        raise UserError(f"{metric!r} is not a metric; there are {names}", code="unknown_metric")
+    row = run_row(connection, run)
+    attempts = attempts_of(connection, run)
+    segments = _segments(run, attempts, generation, all_generations=all_generations)
+    segments = [
+        Segment(
+            each.generation,
+            max(each.after_step, after_step),
+            min(each.last_step, until_step or each.last_step),
+        )
+        for each in segments
+    ]
+    newest = attempts[-1] if attempts else None
+    found = samples.read(
+        connection,
+        run,
+        metric,
+        segments,
+        rank=rank,
+        reduce=reduce or "mean",
+        live=newest.generation
+        if newest and newest.ended_at is None and row["state"] not in ENDED
+        else None,
+    )
+    chosen = thinned(found, points)
+    return {
+        "metric": metric,
+        "unit": known.unit,
+        "points": _points(chosen),
+        "total_points": len(found),
+        "downsampled": len(chosen) < len(found),
+        "generation": row["generation"],
+        "lineage": [[each.generation, each.after_step] for each in surviving(attempts)],
+    }
+
+
+def _segments(
+    run: str, attempts: Sequence[Attempt], generation: int | None, *, all_generations: bool
+) -> Sequence[Segment]:
+    generations = [attempt.generation for attempt in attempts]
+    if generation is not None:
+        if generation not in generations:
+            raise NotFoundError(f"run {run!r} has no generation {generation}")
+        return whole([generation])
+    return whole(generations) if all_generations else surviving(attempts)
+
+
+def _points(found: Series) -> list[list[Any]]:
+    absent = chunks.missing(found.values)
+    return [
+        [
+            generation,
+            step,
+            None if unknown else number_word(value),
+            at(datetime.fromtimestamp(when, UTC)),
+        ]
+        for generation, step, value, unknown, when in zip(
+            found.generations.tolist(),
+            found.steps.tolist(),
+            found.values.tolist(),
+            absent.tolist(),
+            found.at.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def count_of_states(connection: Connection) -> dict[str, int]:
+    """Return how many runs are in which state."""
+    c = tables.runs.c
+    return dict(connection.execute(select(c.state, func.count()).group_by(c.state)).tuples().all())

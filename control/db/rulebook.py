@@ -1,0 +1,239 @@
+"""Rules in SQL: versioned, never deleted, each change with who and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, insert, or_, select, update
+
+from control.db import history, tables
+from control.db.values import instant_text
+from trainmaster.errors import ConflictError, NotFoundError
+from trainmaster.rule import Rule
+
+DEFAULT_PACK = "default"
+
+
+def seed(connection: Connection, rules: Iterable[Rule], *, now: datetime) -> int:
+    """Add the rules of the default pack that were never there; return how many. Edited and removed
+    ones stay as they are.
+    """
+    c = tables.rules.c
+    known = set(connection.scalars(select(c.name)))
+    new = [rule for rule in rules if rule.name not in known]
+    for rule in new:
+        add(connection, rule, pack=DEFAULT_PACK, actor="control", why="default pack", now=now)
+    return len(new)
+
+
+def active(connection: Connection, asked: str | Sequence[str]) -> tuple[Rule, ...]:
+    """Return the enabled rules that a spec's `rules` asks for: names of packs, of rules, or
+    both.
+    """
+    names = [asked] if isinstance(asked, str) else list(asked)
+    c = tables.rules.c
+    rows = connection.execute(
+        select(c.body)
+        .where(c.removed.is_(False), or_(c.pack.in_(names), c.name.in_(names)))
+        .order_by(c.name)
+    )
+    rules = (Rule.model_validate(body) for (body,) in rows)
+    return tuple(rule for rule in rules if rule.enabled)
+
+
+def unknown(connection: Connection, asked: str | Sequence[str]) -> list[str]:
+    """Return which of the names are neither a pack nor a rule."""
+    names = [asked] if isinstance(asked, str) else list(asked)
+    c = tables.rules.c
+    rows = connection.execute(
+        select(c.name, c.pack).where(
+            c.removed.is_(False), or_(c.pack.in_(names), c.name.in_(names))
+        )
+    )
+    known = {DEFAULT_PACK, *(word for row in rows for word in row)}
+    return [name for name in names if name not in known]
+
+
+def all_rules(connection: Connection) -> list[dict[str, Any]]:
+    """Return every rule that is not removed, as the API shows it, by name."""
+    c = tables.rules.c
+    rows = connection.execute(
+        select(tables.rules).where(c.removed.is_(False)).order_by(c.name)
+    ).mappings()
+    return [_shown(row) for row in rows]
+
+
+def one(connection: Connection, name: str) -> dict[str, Any]:
+    """Return one rule as the API shows it.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    return _shown(_row(connection, name))
+
+
+def add(
+    connection: Connection, rule: Rule, *, pack: str, actor: str, why: str, now: datetime
+) -> dict[str, Any]:
+    """Add a rule, or bring back a removed one of that name.
+
+    Raises:
+        ConflictError: there is one of that name.
+    """
+    c = tables.rules.c
+    before = connection.execute(
+        select(c.version, c.removed).where(c.name == rule.name)
+    ).one_or_none()
+    if before is not None and not before.removed:
+        raise ConflictError(
+            f"there is a rule named {rule.name!r} already: edit it, or choose another name"
+        )
+    if before is None:
+        values = {"name": rule.name, "pack": pack, "version": 1, "body": rule.to_json()}
+        connection.execute(
+            insert(tables.rules).values(**values, changed_at=now, changed_by=actor, removed=False)
+        )
+        _remember(connection, rule.name, 1, "added", rule.to_json(), actor, why, now)
+    else:
+        _change(
+            connection,
+            rule.name,
+            before.version,
+            rule.to_json(),
+            "added",
+            actor,
+            why,
+            now,
+            pack=pack,
+            removed=False,
+        )
+    return one(connection, rule.name)
+
+
+def replace(
+    connection: Connection,
+    name: str,
+    rule: Rule,
+    *,
+    expected_version: int | None,
+    change: str,
+    actor: str,
+    why: str,
+    now: datetime,
+) -> dict[str, Any]:
+    """Make `rule` the new version of the rule `name`.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        ConflictError: somebody else has changed it since `expected_version`.
+    """
+    version = _row(connection, name)["version"]
+    if expected_version is not None and expected_version != version:
+        raise ConflictError(
+            f"rule {name!r} is at version {version} by now, not {expected_version}: look again"
+        )
+    _change(connection, name, version, rule.to_json(), change, actor, why, now)
+    return one(connection, name)
+
+
+def remove(connection: Connection, name: str, *, actor: str, why: str, now: datetime) -> None:
+    """Take a rule out of use; its versions stay.
+
+    Raises:
+        NotFoundError: there is none of that name.
+    """
+    row = _row(connection, name)
+    _change(connection, name, row["version"], row["body"], "removed", actor, why, now, removed=True)
+
+
+def versions(connection: Connection, name: str) -> list[dict[str, Any]]:
+    """Return all versions of a rule, oldest first.
+
+    Raises:
+        NotFoundError: there never was one of that name.
+    """
+    c = tables.rule_versions.c
+    rows = (
+        connection.execute(select(tables.rule_versions).where(c.name == name).order_by(c.version))
+        .mappings()
+        .all()
+    )
+    if not rows:
+        raise NotFoundError(f"there is no rule named {name!r}")
+    return [{**row, "at": instant_text(row["at"])} for row in rows]
+
+
+def _row(connection: Connection, name: str) -> Any:
+    c = tables.rules.c
+    query = select(tables.rules).where(c.name == name, c.removed.is_(False))
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no rule named {name!r}")
+    return row
+
+
+def _change(
+    connection: Connection,
+    name: str,
+    version: int,
+    body: dict[str, Any],
+    change: str,
+    actor: str,
+    why: str,
+    now: datetime,
+    **values: Any,
+) -> None:
+    c = tables.rules.c
+    changed = connection.execute(
+        update(tables.rules)
+        .where(and_(c.name == name, c.version == version))
+        .values(version=version + 1, body=body, changed_at=now, changed_by=actor, **values)
+    )
+    if not changed.rowcount:
+        raise ConflictError(f"rule {name!r} was changed by somebody else just now: look again")
+    _remember(connection, name, version + 1, change, body, actor, why, now)
+
+
+def _remember(
+    connection: Connection,
+    name: str,
+    version: int,
+    change: str,
+    body: dict[str, Any],
+    actor: str,
+    why: str,
+    now: datetime,
+) -> None:
+    connection.execute(
+        insert(tables.rule_versions).values(
+            name=name, version=version, change=change, body=body, at=now, actor=actor, why=why
+        )
+    )
+    history.audit(
+        connection,
+        at=now,
+        actor=actor,
+        action=f"rule_{change}",
+        target=f"rule {name}",
+        why=why,
+        data={"version": version},
+    )
+    # A changed rule is judged by in the next turn of every run that may be watched by it.
+    runs = tables.runs.c
+    connection.execute(
+        update(tables.runs)
+        .where(runs.state.not_in(("succeeded", "failed", "stopped", "paused", "queued")))
+        .values(touched=runs.touched + 1, next_look_at=now)
+    )
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    return {
+        **row["body"],
+        "version": row["version"],
+        "pack": row["pack"],
+        "changed_at": instant_text(row["changed_at"]),
+        "changed_by": row["changed_by"],
+    }

@@ -1,0 +1,157 @@
+"""What Prometheus reads here: runs, nodes and this process, as rows say at the moment of the
+scrape.
+
+Per-rank series are the agents' (`worker.agent.exporter`); this exports what only the control plane
+knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from sqlalchemy import Connection, func, or_, select
+
+from control.db import listings, tables
+from control.db.engine import Database
+from control.lifecycle import TERMINAL, State
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+KEEP_ENDED = timedelta(seconds=15)
+"""For how long a run is exported after its end."""
+
+
+def exposition(db: Database, *, now: datetime, up_since: datetime, skipped: int) -> bytes:
+    """Return the text that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    with db.read() as connection:
+        families = list(_families(connection, now, up_since, skipped))
+    registry.register(_Ready(families))
+    return generate_latest(registry)
+
+
+class _Ready:
+    """A collector of what was read before."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _families(
+    connection: Connection, now: datetime, up_since: datetime, skipped: int
+) -> Iterator[Metric]:
+    yield from _runs(connection, now)
+    yield from _nodes(connection, now, up_since)
+    overrun = CounterMetricFamily(
+        "trainmaster_scheduler_skipped", "How often periodic work was due while it still ran."
+    )
+    overrun.add_metric([], skipped)
+    yield overrun
+    started = GaugeMetricFamily(
+        "trainmaster_control_start_time_seconds", "When this control plane started."
+    )
+    started.add_metric([], up_since.timestamp())
+    yield started
+
+
+def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
+    r = tables.runs.c
+    shown = or_(r.ended_at.is_(None), r.ended_at > now - KEEP_ENDED)
+    rows = connection.execute(select(r.id, r.state, r.generation).where(shown).order_by(r.id)).all()
+    state = GaugeMetricFamily(
+        "trainmaster_run_state", "1 for the state that the run is in.", labels=["run", "state"]
+    )
+    restarts = CounterMetricFamily(
+        "trainmaster_restarts", "Generations that the run began after its first.", labels=["run"]
+    )
+    generation = GaugeMetricFamily(
+        "trainmaster_run_generation", "The run's generation.", labels=["run"]
+    )
+    for row in rows:
+        for each in State:
+            state.add_metric([row.id, str(each)], float(row.state == each))
+        restarts.add_metric([row.id], max(0, row.generation - 1))
+        generation.add_metric([row.id], row.generation)
+    yield from (state, restarts, generation)
+    yield _checkpoint_ages(connection, [row.id for row in rows if row.state not in TERMINAL], now)
+    yield _counts(connection)
+    yield _alerts(connection)
+
+
+def _checkpoint_ages(connection: Connection, runs: list[str], now: datetime) -> Metric:
+    c = tables.checkpoints.c
+    age = GaugeMetricFamily(
+        "trainmaster_checkpoint_age_seconds",
+        "Time since the newest good checkpoint was committed.",
+        labels=["run"],
+    )
+    newest = connection.execute(
+        select(c.run, func.max(c.created_at))
+        .where(c.run.in_(runs), c.state.in_(("committed", "trusted")), c.abandoned.is_(False))
+        .group_by(c.run)
+        .order_by(c.run)
+    )
+    for run, created_at in newest:
+        age.add_metric([run], max(0.0, (now - created_at).total_seconds()))
+    return age
+
+
+def _counts(connection: Connection) -> Metric:
+    c = tables.runs.c
+    found = dict(connection.execute(select(c.state, func.count()).group_by(c.state)).tuples().all())
+    runs = GaugeMetricFamily("trainmaster_runs", "Runs by state.", labels=["state"])
+    for each in State:
+        runs.add_metric([str(each)], found.get(str(each), 0))
+    return runs
+
+
+def _alerts(connection: Connection) -> Metric:
+    c = tables.alerts.c
+    alerts = GaugeMetricFamily(
+        "trainmaster_alerts", "Alerts that are pending or firing.", labels=["run", "state"]
+    )
+    found = connection.execute(
+        select(c.run, c.state, func.count())
+        .where(c.state.in_(("pending", "firing")))
+        .group_by(c.run, c.state)
+        .order_by(c.run, c.state)
+    )
+    for run, state, count in found:
+        alerts.add_metric([run, state], count)
+    return alerts
+
+
+def _nodes(connection: Connection, now: datetime, up_since: datetime) -> Iterator[Metric]:
+    nodes = listings.nodes(connection, now=now, up_since=up_since)
+    info = GaugeMetricFamily(
+        "trainmaster_node_info",
+        "1 for each kind of device of a node.",
+        labels=["node", "device_kind"],
+    )
+    seen = GaugeMetricFamily(
+        "trainmaster_node_last_seen_seconds", "Time since the node's last sync.", labels=["node"]
+    )
+    slots = GaugeMetricFamily("trainmaster_node_slots", "Slots of the node.", labels=["node"])
+    taken = GaugeMetricFamily(
+        "trainmaster_node_slots_taken", "Slots of the node that runs hold.", labels=["node"]
+    )
+    present = GaugeMetricFamily(
+        "trainmaster_node_state", "1 for the state that the node is in.", labels=["node", "state"]
+    )
+    for node in nodes:
+        for kind in sorted({str(device.get("kind")) for device in node["devices"]}) or ["none"]:
+            info.add_metric([node["id"], kind], 1)
+        age_s = (now - datetime.fromisoformat(node["last_seen_at"])).total_seconds()
+        seen.add_metric([node["id"]], max(0.0, age_s))
+        slots.add_metric([node["id"]], node["slots"])
+        taken.add_metric([node["id"]], len(node["taken"]))
+        for state in ("present", "late", "lost"):
+            present.add_metric([node["id"], state], float(node["state"] == state))
+    yield from (info, seen, slots, taken, present)

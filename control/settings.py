@@ -1,0 +1,86 @@
+"""The control plane's settings: the only reader of the environment here. docs/settings.md lists
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from trainmaster.errors import UserError
+from trainmaster.home import DEFAULT_HOME, Home
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where things are, and what is allowed.
+
+    Attributes:
+        database_url: None for the embedded SQLite database below `home`.
+        allow_drills: whether faults may be injected on purpose.
+        describe_limit_s: for how long a submission waits for a node to describe its workload.
+    """
+
+    home: Home
+    host: str = "127.0.0.1"
+    port: int = 8700
+    database_url: str | None = None
+    allow_drills: bool = False
+    log_level: str = "INFO"
+    describe_limit_s: float = 60.0
+
+    @property
+    def database(self) -> str:
+        """The address of the database."""
+        return self.database_url or f"sqlite:///{self.home.database}"
+
+    @property
+    def lock(self) -> Path:
+        """The file that is held by the one process that may use the embedded database."""
+        return self.home.root / "control.lock"
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Self:
+        """Read the settings.
+
+        Raises:
+            UserError: one of them cannot be understood.
+        """
+
+        def text(name: str, default: str) -> str:
+            return environ.get(f"TRAINMASTER_{name}", "").strip() or default
+
+        return cls(
+            home=Home(Path(text("HOME", str(DEFAULT_HOME))).absolute()),
+            host=text("HOST", "127.0.0.1"),
+            port=_port(text("PORT", "8700")),
+            database_url=text("DATABASE_URL", "") or None,
+            allow_drills=_flag("ALLOW_DRILLS", text("ALLOW_DRILLS", "")),
+            log_level=_level(text("LOG_LEVEL", "INFO").upper()),
+        )
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdecimal() and int(text) <= 65535:
+        return int(text)
+    raise UserError(
+        f"TRAINMASTER_PORT is {text!r}; it must be a number from 0 (any free port) to 65535"
+    )
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise UserError(f"TRAINMASTER_{name} is {text!r}; write 1 or 0")
+
+
+def _level(text: str) -> str:
+    if text in {"DEBUG", "INFO", "WARNING", "ERROR"}:
+        return text
+    raise UserError(f"TRAINMASTER_LOG_LEVEL is {text!r}; write DEBUG, INFO, WARNING or ERROR")
