@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -17,14 +16,16 @@ Memory = MutableMapping[tuple[str, Query], Any]
 
 MOST_POINTS = 2000
 MOST_EVENTS = 200
+MOST_RUNS = 500
 _MOST_REMEMBERED = 200
-_READERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="read")
 
 
 class Api(Protocol):
     """What the dashboard needs of `trainmaster.client.Client`."""
 
     def get(self, path: str, **query: Scalar | None) -> Any: ...
+
+    def put(self, path: str, body: Any, *, headers: dict[str, str] | None = None) -> Any: ...
 
     def post(
         self, path: str, body: Any = None, *, headers: dict[str, str] | None = None
@@ -50,11 +51,10 @@ class Reader:
             UnavailableError: the control plane is away, and this has not been read before.
             TrainmasterError: it refuses.
         """
-        key = (path, tuple(sorted((k, v) for k, v in query.items() if v is not None)))
+        key = (path, _query(query))
         try:
-            answer = self._fetch(*key)
-        except UnavailableError as error:
-            self.outage = error
+            answer = self._read(path, **query)
+        except UnavailableError:
             if key in self._memory:
                 return self._memory[key]
             raise
@@ -64,9 +64,16 @@ class Reader:
             del self._memory[next(iter(self._memory))]
         return answer
 
+    def _read(self, path: str, **query: Scalar | None) -> Any:
+        try:
+            return self._fetch(path, _query(query))
+        except UnavailableError as error:
+            self.outage = error
+            raise
+
     def runs(self) -> list[Json]:
         """Return all runs, newest first."""
-        return list(reversed(_items(self.get("/v1/runs"))))
+        return list(reversed(_items(self.get("/v1/runs", limit=MOST_RUNS))))
 
     def run(self, run: str) -> Json:
         """Return one run as `show` tells it."""
@@ -75,8 +82,8 @@ class Reader:
 
     def events(self, run: str) -> list[Json]:
         """Return the newest events of a run, newest first."""
-        found = _items(self.get(f"/v1/runs/{_segment(run)}/events", limit=MOST_EVENTS))
-        return list(reversed(found))[:MOST_EVENTS]
+        found = _items(self.get(_of_run(run, "events"), limit=MOST_EVENTS, newest=True))
+        return list(reversed(found))
 
     def checkpoints(self, run: str) -> list[Json]:
         """Return the checkpoints of a run, newest first."""
@@ -99,33 +106,34 @@ class Reader:
         return _items(self.get("/v1/rules"))
 
     def series(
-        self, run: str, metric: str, *, rank: int | None = None, all_generations: bool = False
+        self,
+        run: str,
+        metric: str,
+        *,
+        rank: int | None = None,
+        generation: int | None = None,
+        all_generations: bool = False,
+        after_step: int | None = None,
     ) -> Json:
-        """Return one series: of a rank, or of the run as a whole."""
-        answer: Json = self.get(
+        """Return one series: of a rank, or of the run as a whole. It is not remembered."""
+        answer: Json = self._read(
             f"/v1/runs/{_segment(run)}/series",
             metric=metric,
             rank=rank,
+            generation=generation,
             points=MOST_POINTS,
+            after_step=after_step,
             all_generations=True if all_generations else None,
         )
         return answer
 
-    def rank_series(
-        self, run: str, metrics: Sequence[str], ranks: Sequence[int]
-    ) -> Mapping[str, Mapping[int, Json]]:
-        """Return the series of `metrics` by rank, read side by side."""
-        wanted = [(metric, rank) for metric in metrics for rank in ranks]
-        answers = _READERS.map(lambda each: self.series(run, each[0], rank=each[1]), wanted)
-        found: dict[str, dict[int, Json]] = {metric: {} for metric in metrics}
-        for (metric, rank), answer in zip(wanted, answers, strict=True):
-            found[metric][rank] = answer
-        return found
+    def requests(self, run: str) -> list[Json]:
+        """Return what was ever asked of a run and how far it has come, newest first."""
+        return list(reversed(_items(self.get(_of_run(run, "requests")))))
 
-    def request(self, request: int | str) -> Json:
-        """Return how far a request has come."""
-        answer: Json = self.get(f"/v1/requests/{_segment(str(request))}")
-        return answer
+
+def _query(query: Mapping[str, Scalar | None]) -> Query:
+    return tuple(sorted((name, value) for name, value in query.items() if value is not None))
 
 
 def _of_run(run: str | None, what: str) -> str:

@@ -7,6 +7,7 @@ no rights of its own: every read and every request goes out with that token.
 from __future__ import annotations
 
 import gzip
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
@@ -112,7 +113,10 @@ async def _enter(request: Request, t: Translator, secret: str, target: str) -> R
     return response
 
 
-async def _logout(_: Request) -> Response:
+async def _logout(request: Request) -> Response:
+    token = request.cookies.get(cookie_name())
+    if token:
+        await run_in_threadpool(_end_session, read_settings().url, token)
     response = RedirectResponse("/auth/login", status_code=303)
     response.delete_cookie(cookie_name(), httponly=True, samesite="lax")
     return response
@@ -136,6 +140,12 @@ def exchange(url: str, secret: str) -> dict[str, Any]:
     with Client(url, secret) as client:
         client.get("/v1/runs", limit=1)
     return {"token": secret, "role": None, "expires_at": None}
+
+
+def _end_session(url: str, token: str) -> None:
+    """Have the control plane forget a session; whatever it says, the browser forgets it too."""
+    with suppress(TrainmasterError), Client(url, token) as client:
+        client.delete("/v1/logins/current")
 
 
 def local_path(target: str | None) -> str:

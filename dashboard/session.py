@@ -30,14 +30,23 @@ from trainmaster.errors import (
 )
 
 TIMEOUT_S = 4.0
+PATIENCE_S = 90.0
 REFRESH_S = {"off": None, "2": 2.0, "5": 5.0}
 
 
 @dataclass(frozen=True)
 class Session:
-    """Everything a view needs that is not in the API's answers."""
+    """Everything a view needs that is not in the API's answers.
+
+    Attributes:
+        patient_api: for what the control plane answers only after it has asked a node.
+        refresh_s: how often live parts look again; None for never.
+        role: of the token; None if the control plane does not tell.
+        memory: outlives page views.
+    """
 
     api: Client
+    patient_api: Client
     reader: Reader
     t: Translator
     formats: Formats
@@ -53,6 +62,30 @@ class Session:
         """Return the address of a page of the dashboard, in the reader's language."""
         told = {**query, "lang": self.t.language}
         return f"/{page}?{urlencode(told)}"
+
+    def forget_reads(self) -> None:
+        """Read anew what was read a moment ago: something has just been changed from here."""
+        _shared.clear()
+
+    def act(self, where: str, call: Callable[[], Any]) -> bool:
+        """Do what a person asked for; return whether it was done.
+
+        A refusal is told at `where` (see `tell_refused`) until something else is done there.
+        """
+        self.memory.pop(f"refused:{where}", None)
+        try:
+            call()
+        except TrainmasterError as error:
+            self.memory[f"refused:{where}"] = error
+            return False
+        self.forget_reads()
+        return True
+
+    def tell_refused(self, where: str) -> None:
+        """Say why the last thing that was asked for at `where` was refused, if it was."""
+        error = self.memory.get(f"refused:{where}")
+        if error is not None:
+            self.refusal(error)
 
     def live(self, body: Callable[[], None], *, key: str, every_s: float | None = None) -> None:
         """Show `body`, again and again every `every_s` seconds (None: once)."""
@@ -99,7 +132,8 @@ def open_session() -> Session | None:
     if not token:
         banner("warn", t("session.none"), link=(login_link(), t("session.login")))
         return None
-    client = _client(read_settings().url, token)
+    url = read_settings().url
+    client = _client(url, token, TIMEOUT_S)
     who = sha256(token.encode()).hexdigest()
 
     def fetch(path: str, query: Query) -> Any:
@@ -107,6 +141,7 @@ def open_session() -> Session | None:
 
     return Session(
         api=client,
+        patient_api=_client(url, token, PATIENCE_S),
         reader=Reader(fetch, st.session_state.setdefault("remembered", {})),
         t=t,
         formats=Formats(t, _zone()),
@@ -143,8 +178,8 @@ def _zone() -> tzinfo:
 
 
 @st.cache_resource(max_entries=64, ttl=3600, show_spinner=False)
-def _client(url: str, token: str) -> Client:
-    return Client(url, token, timeout_s=TIMEOUT_S)
+def _client(url: str, token: str, timeout_s: float) -> Client:
+    return Client(url, token, timeout_s=timeout_s)
 
 
 @st.cache_data(ttl=1.0, max_entries=2000, show_spinner=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
 from dashboard.data import Api, Json
+from trainmaster.errors import ConflictError
 
 Kind = Literal["pause", "hold", "resume", "checkpoint", "stop", "restore"]
 
@@ -36,6 +37,8 @@ _FROM: Mapping[str, frozenset[str]] = {
 }
 VERBS: tuple[Kind, ...] = ("pause", "hold", "resume", "checkpoint", "stop")
 _FINAL = frozenset({"applied", "refused"})
+_DECIDED_ON = ("state", "generation")
+STALE = "stale_version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,54 +67,72 @@ def request_body(kind: Kind, args: Mapping[str, Any]) -> tuple[str, dict[str, An
 
 
 class Desk:
-    """What this browser has asked of one run; kept in the session.
+    """Where this browser asks things of one run.
 
-    The same button pressed twice on what was seen as the same version is one request.
+    The same button pressed twice on what was seen as the same version is one request, until that
+    request is done with.
     """
 
     def __init__(self, api: Api, run: str, memory: MutableMapping[str, Any]) -> None:
         """Ask through `api`; `memory` outlives the page view."""
         self._api = api
-        self._run = run
-        self._keys: dict[str, str] = memory.setdefault(f"ask-keys:{run}", {})
-        self.asked: dict[str, Json] = memory.setdefault(f"asked:{run}", {})
+        self._path = f"/v1/runs/{quote(run, safe='')}"
+        self._keys: dict[str, str] = memory.setdefault(f"keys:{run}", {})
+        self._asked: dict[str, str] = memory.setdefault(f"asked:{run}", {})
 
-    def ask(
-        self, kind: Kind, args: Mapping[str, Any], *, version: int | None, why: str = ""
-    ) -> Json:
-        """Ask, and return the request as stored.
+    def ask(self, kind: Kind, args: Mapping[str, Any], *, seen: Json, why: str = "") -> Json:
+        """Ask for `kind` of the run as it was `seen`, and return the request as stored.
+
+        The control plane refuses what was decided on an older version. Versions also move with what
+        nobody decides on: if state and generation are still those seen, it is asked again.
 
         Raises:
-            ConflictError: the run has changed since `version`, or its state does not allow it.
+            ConflictError: the run has changed, or its state does not allow it.
             TrainmasterError: refused, or out of reach.
         """
-        what = f"{kind}:{version}:{sorted(args.items())}"
+        what = f"{kind}:{seen.get('version')}:{sorted(args.items())}"
         key = self._keys.setdefault(what, uuid4().hex)
-        name, told = request_body(kind, args)
-        request: Json = self._api.post(
-            f"/v1/runs/{quote(self._run, safe='')}/requests",
-            {
-                "kind": name,
-                "args": told,
-                "why": why,
-                "idempotency_key": key,
-                "expected_version": version,
-            },
-        )
-        self.asked[str(request["id"])] = {**request, "shown_as": kind, "what": what}
+        try:
+            request = self._post(kind, args, key, seen.get("version"), why)
+        except ConflictError as error:
+            now: Json = self._api.get(self._path)
+            if error.code != STALE or any(now[name] != seen[name] for name in _DECIDED_ON):
+                raise
+            request = self._post(kind, args, key, now.get("version"), why)
+        self._asked[str(request["id"])] = what
         return request
 
-    def learn(self, request: Json) -> None:
-        """Take in how far a request has come; a finished one frees its button for the next."""
-        known = self.asked[str(request["id"])]
-        known.update(request)
-        if is_final(known):
-            self._keys.pop(known["what"], None)
+    def _post(
+        self, kind: Kind, args: Mapping[str, Any], key: str, version: int | None, why: str
+    ) -> Json:
+        name, told = request_body(kind, args)
+        body = {
+            "kind": name,
+            "args": told,
+            "why": why,
+            "idempotency_key": key,
+            "expected_version": version,
+        }
+        request: Json = self._api.post(f"{self._path}/requests", body)
+        return request
+
+    def learn(self, requests: Sequence[Json]) -> None:
+        """Take in how far requests have come; a finished one frees its button for the next."""
+        for request in requests:
+            if is_final(request):
+                what = self._asked.pop(str(request["id"]), None)
+                self._keys.pop(what or "", None)
 
     @property
-    def open(self) -> list[str]:
-        """Ids of requests that are not finished."""
-        return [id_ for id_, request in self.asked.items() if not is_final(request)]
+    def waits(self) -> bool:
+        """Whether anything asked here is not known to be finished."""
+        return bool(self._asked)
+
+
+def shown_as(request: Mapping[str, Any]) -> str:
+    """Return the button that a request came from: to hold is a way to pause."""
+    hold = request.get("kind") == "pause" and (request.get("args") or {}).get("hold")
+    return "hold" if hold else str(request.get("kind"))
 
 
 def is_final(request: Mapping[str, Any]) -> bool:

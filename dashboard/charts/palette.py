@@ -7,7 +7,7 @@ by colour alone: ranks with the same colour differ in their dashes, marks in the
 from __future__ import annotations
 
 COLORS = (
-    "#0072B2",
+    "#2E86DE",
     "#E69F00",
     "#009E73",
     "#CC79A7",

@@ -24,9 +24,9 @@ def _switch(session: Session, page: str, query: dict[str, str]) -> NoReturn:
     st.rerun(scope="app")
 
 
-def to_dialog(kind: str, run: str, checkpoint: str = "") -> NoReturn:
-    """Let the page open a dialog about this run and checkpoint, whatever rows move meanwhile."""
-    st.session_state["dialog"] = {"kind": kind, "run": run, "checkpoint": checkpoint}
+def to_dialog(kind: str, about: str, checkpoint: str = "") -> NoReturn:
+    """Let the page open a dialog about this run or rule, whatever rows move meanwhile."""
+    st.session_state["dialog"] = {"kind": kind, "about": about, "checkpoint": checkpoint}
     st.rerun(scope="app")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import streamlit as st
 
 from dashboard import states
 from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, size
 from dashboard.session import Session
-from dashboard.widgets.table import Column, Row, cell, table
+from dashboard.widgets.table import Column, Row, action, actions, cell, table
 from dashboard.widgets.text import section, title
 
 COMMAND = "trainmaster agent --name NAME --slots 4"
@@ -22,6 +24,7 @@ def show(session: Session) -> None:
 
 def _nodes(session: Session) -> None:
     t = session.t
+    pressed = None
     with session.guarded():
         nodes = session.reader.nodes()
         if not nodes:
@@ -34,16 +37,23 @@ def _nodes(session: Session) -> None:
             Column("state", t("column.state")),
             Column("slots", t("column.slots"), "right"),
             Column("devices", t("column.devices")),
+            Column("taken", t("column.taken")),
             Column("labels", t("column.labels")),
             Column("seen", t("column.seen"), "right"),
+            Column("do", t("column.do")),
         ]
-        table(
+        session.tell_refused("nodes")
+        pressed = table(
             columns,
             [_row(session, node) for node in nodes],
             key="nodes-table",
             caption=t("nodes.title"),
             empty="",
         )
+    if pressed is not None:
+        path = f"/v1/nodes/{quote(pressed.id, safe='')}/{pressed.verb}"
+        session.act("nodes", lambda: session.api.post(path, {}))
+        st.rerun(scope="fragment")
 
 
 def _row(session: Session, node: Json) -> Row:
@@ -68,9 +78,25 @@ def _row(session: Session, node: Json) -> Row:
                 ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or NOTHING,
                 sub=", ".join(f"{key}: {value}" for key, value in sorted(profile.items())),
             ),
+            "taken": _taken(node),
+            "do": actions(
+                action(
+                    "uncordon" if node.get("cordoned") else "cordon",
+                    t("nodes.uncordon" if node.get("cordoned") else "nodes.cordon"),
+                    disabled=session.role == "viewer",
+                    title=t("nodes.cordon.help"),
+                )
+            ),
             "seen": session.formats.ago(instant(node.get("last_seen_at")), session.now()),
         },
     )
+
+
+def _taken(node: Json) -> str:
+    slots: dict[str, int] = {}
+    for each in node.get("taken") or []:
+        slots[str(each["run"])] = slots.get(str(each["run"]), 0) + 1
+    return "\n".join(f"{run} × {count}" for run, count in slots.items()) or NOTHING
 
 
 def _device(device: Json) -> str:

@@ -54,7 +54,7 @@ def show(session: Session) -> None:
 
 def moves(session: Session, run: Json) -> bool:
     """Whether anything may still change by itself, or because of what was asked here."""
-    return run["state"] not in states.TERMINAL or bool(run_steering.desk(session, run["id"]).open)
+    return run["state"] not in states.TERMINAL or run_steering.desk(session, run["id"]).waits
 
 
 def _unreadable(session: Session, run_id: str, error: TrainmasterError) -> None:
@@ -76,12 +76,11 @@ def _unreadable(session: Session, run_id: str, error: TrainmasterError) -> None:
 def _head(session: Session, run_id: str, *, moving: bool) -> None:
     with session.guarded():
         run = session.reader.run(run_id)
-        run_steering.follow(session, run_id)
-        if moving != (session.refresh_s is not None and moves(session, run)):
-            st.rerun()
         _summary(session, run)
         run_steering.buttons(session, run)
         run_steering.asked(session, run_id)
+        if moving != (session.refresh_s is not None and moves(session, run)):
+            st.rerun()
 
 
 def _summary(session: Session, run: Json) -> None:

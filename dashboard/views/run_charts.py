@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from dashboard.charts.marks import Mark, alert_marks, generation_marks
+from dashboard.charts.marks import alert_marks, generation_marks
 from dashboard.charts.panels import Panel, rank_panel, run_panel
 from dashboard.charts.series import Series, lineage
 from dashboard.data import Json
 from dashboard.session import Session
+from dashboard.tails import Wanted, read_all
 from dashboard.widgets.charts import charts
 from trainmaster.metrics import BY_NAME, DERIVED
 
@@ -28,11 +29,19 @@ def show(session: Session, run_id: str) -> None:
     """Show the charts of a run."""
     with session.guarded(quiet=True):
         run = session.reader.run(run_id)
-        panels = [*_run_panels(session, run), *_rank_panels(session, run)]
+        tails = session.memory.setdefault("tails", {})
+        ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
+        wanted = [
+            *(Wanted(metric, all_generations=True) for metric in RUN_METRICS),
+            *(Wanted(metric, rank) for metric in RANK_METRICS for rank in ranks),
+        ]
+        documents = read_all(session.reader, tails, run, wanted)
+        series = dict(zip(wanted, map(Series.read, documents), strict=True))
+        panels = [*_run_panels(session, run, series), *_rank_panels(session, run, series)]
         charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
 
 
-def _run_panels(session: Session, run: Json) -> list[Panel]:
+def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -> list[Panel]:
     attempts = run.get("attempts") or []
     survivors = lineage(attempts)
     marks = [
@@ -44,7 +53,7 @@ def _run_panels(session: Session, run: Json) -> list[Panel]:
             metric,
             session.t(f"metric.{metric}"),
             _unit(metric),
-            Series.read(session.reader.series(run["id"], metric, all_generations=True)),
+            series[Wanted(metric, all_generations=True)],
             survivors,
             words=_words(session),
             marks=marks,
@@ -54,16 +63,18 @@ def _run_panels(session: Session, run: Json) -> list[Panel]:
     ]
 
 
-def _rank_panels(session: Session, run: Json) -> list[Panel]:
-    ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
-    marks = [mark for mark in _generations(session, run) if mark.line]
-    read = session.reader.rank_series(str(run["id"]), RANK_METRICS, ranks)
+def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -> list[Panel]:
+    marks = generation_marks(run.get("attempts") or [], session.t("charts.generation_mark"))
     return [
         rank_panel(
             metric,
             session.t(f"metric.{metric}"),
             _unit(metric),
-            {rank: _scaled(Series.read(told), metric) for rank, told in read[metric].items()},
+            {
+                wanted.rank: _scaled(found, metric)
+                for wanted, found in series.items()
+                if wanted.metric == metric and wanted.rank is not None
+            },
             words=_words(session),
             marks=marks,
             ratio=metric in _RATIOS,
@@ -71,10 +82,6 @@ def _rank_panels(session: Session, run: Json) -> list[Panel]:
         )
         for metric in RANK_METRICS
     ]
-
-
-def _generations(session: Session, run: Json) -> Sequence[Mark]:
-    return generation_marks(run.get("attempts") or [], session.t("charts.generation_mark"))
 
 
 def _scaled(series: Series, metric: str) -> Series:

@@ -22,7 +22,7 @@ from trainmaster.errors import TrainmasterError
 def open_asked(session: Session, run_id: str) -> None:
     """Open the dialog that was asked for, if any."""
     wanted = go.dialog_asked()
-    if wanted is None or wanted["run"] != run_id:
+    if wanted is None or wanted["about"] != run_id:
         return
     t = session.t
     if wanted["kind"] == "stop":
@@ -108,23 +108,31 @@ def _preview(session: Session, run: Json, args: Json) -> bool:
     except TrainmasterError as error:
         session.refusal(error)
         return False
-    state = str((preview.get("checkpoint") or {}).get("state") or preview.get("checkpoint_state"))
+    state = str(preview.get("checkpoint_state"))
     shown = states.look(states.CHECKPOINT, state)
     st.text(f"{t('restore.state')}: {shown.icon} {t.word('checkpoint.state', state)}")
-    st.text(lost_steps(session, run, preview))
-    for line in preview.get("differs") or [t("restore.same")]:
-        st.text(f"• {line}")
-    return True
+    st.text(lost_steps(session, preview))
+    st.text(t("restore.differs"))
+    st.text("\n".join(f"• {line}" for line in preview.get("differs") or [t("restore.same")]))
+    for warning in preview.get("warnings") or []:
+        banner("warn", str(warning))
+    if preview.get("refused"):
+        banner("bad", str(preview["refused"]))
+    return not preview.get("refused")
 
 
-def lost_steps(session: Session, run: Json, preview: Json) -> str:
+def lost_steps(session: Session, preview: Json) -> str:
     """Say which steps the preview says are lost."""
-    lost = preview.get("lost_steps")
-    if not lost:
+    count = int(preview.get("steps_lost") or 0)
+    if not count:
         return session.t("restore.nothing_lost")
-    first, last = (lost[0], lost[-1]) if isinstance(lost, list) else (lost, run.get("step"))
+    last = int(preview["current_step"])
     return session.t(
-        "restore.lost", first=number(first), last=number(last), count=number(last - first + 1)
+        "restore.lost",
+        first=number(last - count + 1),
+        last=number(last),
+        count=number(count),
+        time=session.formats.duration(preview.get("seconds_lost")),
     )
 
 

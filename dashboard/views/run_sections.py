@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 import streamlit as st
 import yaml
@@ -35,6 +36,7 @@ def _checkpoints(session: Session, run: Json) -> None:
         Column("where", t("column.location")),
         Column("do", t("column.do")),
     ]
+    session.tell_refused("checkpoints")
     pressed = table(
         columns,
         [
@@ -45,8 +47,13 @@ def _checkpoints(session: Session, run: Json) -> None:
         caption=t("run.section.checkpoints"),
         empty=t("checkpoints.empty"),
     )
-    if pressed is not None:
+    if pressed is None:
+        return
+    if pressed.verb == "restore":
         go.to_dialog("restore", str(run["id"]), pressed.id)
+    path = f"/v1/checkpoints/{quote(pressed.id, safe='')}/{pressed.verb}"
+    session.act("checkpoints", lambda: session.api.post(path, {}))
+    st.rerun(scope="fragment")
 
 
 def _checkpoint_row(session: Session, run: Json, checkpoint: Json) -> Row:
@@ -76,7 +83,14 @@ def _checkpoint_row(session: Session, run: Json, checkpoint: Json) -> Row:
             "size": size(checkpoint.get("bytes")),
             "age": session.formats.ago(instant(checkpoint.get("created_at")), session.now()),
             "where": cell(str(checkpoint.get("location") or NOTHING), code=True),
-            "do": actions(action("restore", t("steer.restore"), disabled=bool(why), title=why)),
+            "do": actions(
+                action("restore", t("steer.restore"), disabled=bool(why), title=why),
+                action(
+                    "unpin" if checkpoint.get("pinned") else "pin",
+                    t("checkpoints.unpin" if checkpoint.get("pinned") else "checkpoints.pin"),
+                    disabled=session.role == "viewer" or state == "retired",
+                ),
+            ),
         },
         faded=bool(checkpoint.get("abandoned")) or state == "retired",
     )

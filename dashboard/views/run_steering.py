@@ -7,6 +7,7 @@ from html import escape
 import streamlit as st
 
 from dashboard.data import Json
+from dashboard.formats import instant
 from dashboard.session import Session
 from dashboard.steering import (
     VERBS,
@@ -16,12 +17,12 @@ from dashboard.steering import (
     applied_step,
     is_final,
     progress,
+    shown_as,
     verb,
 )
 from dashboard.views import go
-from trainmaster.errors import TrainmasterError
 
-_MOST_SHOWN = 5
+_MOST_SHOWN = 4
 
 
 def desk(session: Session, run_id: str) -> Desk:
@@ -57,32 +58,19 @@ def _button(session: Session, run: Json, told: Verb) -> None:
 
 
 def send(session: Session, run: Json, kind: Kind, args: Json, why: str = "") -> bool:
-    """Ask for `kind` on the version of the run that was shown; return whether it was taken."""
+    """Ask for `kind` of the run as it was shown; return whether it was taken."""
     run_id = str(run["id"])
-    try:
-        desk(session, run_id).ask(kind, args, version=run.get("version"), why=why)
-    except TrainmasterError as error:
-        session.memory[f"refused:{run_id}"] = error
-        return False
-    session.memory.pop(f"refused:{run_id}", None)
-    return True
-
-
-def follow(session: Session, run_id: str) -> None:
-    """Ask how far the open requests of this browser have come."""
-    asked_here = desk(session, run_id)
-    for request in asked_here.open:
-        asked_here.learn(session.reader.request(request))
+    ask = desk(session, run_id).ask
+    return session.act(f"run:{run_id}", lambda: ask(kind, args, seen=run, why=why))
 
 
 def asked(session: Session, run_id: str) -> None:
-    """Show the newest requests: sent, received, applied at a step, or refused and why."""
-    error = session.memory.get(f"refused:{run_id}")
-    if error is not None:
-        session.refusal(error)
-    requests = list(desk(session, run_id).asked.values())[-_MOST_SHOWN:]
+    """Show the newest requests of anyone: sent, received, applied at a step, or refused and why."""
+    session.tell_refused(f"run:{run_id}")
+    requests = session.reader.requests(run_id)
+    desk(session, run_id).learn(requests)
     if requests:
-        lines = "".join(f"<li>{_line(session, request)}</li>" for request in reversed(requests))
+        lines = "".join(f"<li>{_line(session, request)}</li>" for request in requests[:_MOST_SHOWN])
         st.html(f'<ul class="tm-asks" aria-live="polite">{lines}</ul>')
 
 
@@ -101,8 +89,18 @@ def _line(session: Session, request: Json) -> str:
         )
     arrow = '<li aria-hidden="true">→</li>'
     state = escape(str(request.get("state")))
-    name = escape(t(f"steer.{request['shown_as']}"))
-    return f'<span data-request-state="{state}">{name}:</span><ol>{arrow.join(stations)}</ol>'
+    name = escape(t.word("steer", shown_as(request)))
+    by = escape(
+        t(
+            "steer.by",
+            actor=request.get("actor") or "?",
+            ago=session.formats.ago(instant(request.get("created_at")), session.now()),
+        )
+    )
+    return (
+        f'<span data-request-state="{state}"><b>{name}</b> {by}</span>'
+        f"<ol>{arrow.join(stations)}</ol>"
+    )
 
 
 def _station(session: Session, station: str, request: Json) -> str:

@@ -25,7 +25,7 @@ _VIEWS: tuple[tuple[str, str, str, Callable[[Session], None]], ...] = (
 
 def show() -> None:
     """Show the page that the address names."""
-    st.set_page_config(page_title="Trainmaster", page_icon=":material/train:", layout="wide")
+    st.set_page_config(page_title="Trainmaster", page_icon=_icon(), layout="wide")
     st.html(f"<style>{_style()}</style>")
     try:
         session = open_session()
@@ -97,3 +97,8 @@ def _change_language() -> None:
 @cache
 def _style() -> str:
     return (files("dashboard.widgets") / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def _icon() -> str:
+    return (files("dashboard.widgets") / "icon.svg").read_text(encoding="utf-8")

@@ -31,7 +31,8 @@ def show(session: Session) -> None:
     if not pressed:
         return
     try:
-        run = _submit(session, text or "")
+        with st.spinner(t("submit.doing")):
+            run = _submit(session, text or "")
     except SpecError as error:
         banner("bad", t("submit.problems", count=len(error.problems)))
         lines = [
@@ -50,8 +51,8 @@ def _submit(session: Session, text: str) -> Json:
     parse(RunSpec, text)
     key = sha256(f"{session.memory.setdefault('submit-salt', uuid4().hex)}{text}".encode())
     try:
-        run: Json = session.api.post(
-            "/v1/runs", {"spec": text}, headers={"Idempotency-Key": key.hexdigest()}
+        run: Json = session.patient_api.post(
+            "/v1/runs", {"spec": text, "idempotency_key": key.hexdigest()}
         )
     except SpecError as error:
         raise with_lines(error, read(text)) from error

@@ -174,8 +174,8 @@ class FakeControl:
             case ["runs", run_id, *rest]:
                 run = self.run(run_id)
                 return None if run is None else self._of_run(run, rest, query)
-            case ["requests", request_id]:
-                return self.requests.get(request_id)
+            case ["rules", name]:
+                return next((rule for rule in self.rules if rule["name"] == name), None)
             case [("alerts" | "incidents" | "nodes" | "rules") as name]:
                 return getattr(self, name)
         return None
@@ -186,9 +186,14 @@ class FakeControl:
                 return run.document()
             case ["series"]:
                 metric = query["metric"]
-                points = run.points(
-                    metric, int(query.get("rank", 0)), everything="all_generations" in query
-                )
+                points = [
+                    point
+                    for point in run.points(
+                        metric, int(query.get("rank", 0)), everything="all_generations" in query
+                    )
+                    if point[1] > int(query.get("after_step", 0))
+                    and point[0] == int(query.get("generation", point[0]))
+                ]
                 return {
                     "metric": metric,
                     "unit": "1",
@@ -196,6 +201,8 @@ class FakeControl:
                     "total_points": len(points),
                     "downsampled": False,
                 }
+            case ["requests"]:
+                return [each for each in self.requests.values() if each["run"] == run.id]
             case [("events" | "checkpoints" | "alerts" | "incidents") as name]:
                 return self.of_run(getattr(self, name), run.id)
         return None
@@ -211,6 +218,14 @@ class FakeControl:
                 return self._request(run_id, body)
             case ["runs", run_id, "restore-preview"]:
                 return self._preview(run_id, body)
+            case ["checkpoints", checkpoint_id, ("pin" | "unpin") as verb]:
+                found = next(each for each in self.checkpoints if each["id"] == checkpoint_id)
+                found["pinned"] = verb == "pin"
+                return found
+            case ["rules", name, ("enable" | "disable") as verb]:
+                rule = next(each for each in self.rules if each["name"] == name)
+                rule["enabled"] = verb == "enable"
+                return rule
         return None
 
     def _request(self, run_id: str, body: dict[str, Any]) -> Any:
@@ -227,11 +242,13 @@ class FakeControl:
             "kind": body["kind"],
             "args": body["args"],
             "why": body["why"],
+            "actor": "token:operator",
+            "created_at": at(),
             "expected_version": body["expected_version"],
             "state": "accepted",
             "because": "",
             "step": None,
-            "order": {"state": "sent", "step": None},
+            "order": {"state": "sent", "step": None, "because": ""},
         }
         return self.requests[request_id]
 
@@ -247,8 +264,14 @@ class FakeControl:
             differs.append(f"the learning rate is multiplied by {body['lr_factor']}")
         return {
             "checkpoint": checkpoint,
-            "lost_steps": [checkpoint["step"] + 1, run.step],
-            "differs": differs,
+            "checkpoint_state": checkpoint["state"],
+            "step": checkpoint["step"],
+            "current_step": run.step,
+            "steps_lost": run.step - checkpoint["step"],
+            "seconds_lost": 31.0,
+            "differs": differs or ["Nothing: the same steps come again bit for bit."],
+            "warnings": [] if checkpoint["state"] == "trusted" else ["It is not trusted."],
+            "refused": None,
         }
 
 
@@ -256,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
     control: FakeControl
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *_: Any) -> None:
         pass
 
     def do_GET(self) -> None:
@@ -267,7 +290,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(503, {"title": "Unavailable", "detail": "down for the test"})
         elif role is None:
             self._answer(401, {"title": "Unauthenticated", "detail": "no such token"})
-        elif parts.path == "/v1/me":
+        elif parts.path == "/v1/logins/current":
             self._answer(200, {"role": role})
         else:
             with self.control.lock:
