@@ -16,6 +16,7 @@ from trainmaster import foreign
 from trainmaster.errors import IntegrityError
 from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, Manifest
 from trainmaster.verified import (
+    NOTHING,
     Read,
     Shards,
     Size,
@@ -149,7 +150,7 @@ def _check_file(
     try:
         file.check_size(size)
     except IntegrityError as error:
-        yield _finding("missing_file" if error.seen == "nothing" else "size", error)
+        yield _finding("missing_file" if error.seen == NOTHING else "size", error)
         return
     whole = hashlib.sha256()
     damaged = False

@@ -29,6 +29,8 @@ Read = Callable[[str, int, int], bytes]
 
 FileNotFoundError if it is not there; an OSError if it cannot be read.
 """
+NOTHING = "nothing"
+"""What `IntegrityError.seen` says of a file that is not there."""
 _DAMAGE = {errno.EIO, errno.EISDIR, errno.ESPIPE}
 """Errors that say that the bytes are gone: a bad sector, or something else in the file's place."""
 Size = Callable[[str], int]
@@ -230,10 +232,10 @@ def _read_error(name: str, error: OSError) -> IntegrityError | UnavailableError:
     """Tell bytes that are gone from a store that is merely out of reach."""
     if isinstance(error, FileNotFoundError):
         return IntegrityError(
-            f"{name}: expected a file, seen nothing: it is missing",
+            f"{name}: expected a file, seen {NOTHING}: it is missing",
             file=name,
             expected="a file",
-            seen="nothing",
+            seen=NOTHING,
         )
     if error.errno in _DAMAGE:
         return IntegrityError(

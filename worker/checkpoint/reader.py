@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from trainmaster.errors import UserError
+from trainmaster.errors import IntegrityError, UserError
 from trainmaster.manifest import Manifest, ShardEntry
 from trainmaster.storage import Storage
 from trainmaster.tensor_file import DTYPE_BYTES
 from trainmaster.tiling import Box, whole_shape
 from trainmaster.verified import (
+    NOTHING,
     Read,
     Shards,
     Size,
@@ -31,7 +32,7 @@ from trainmaster.verified import (
 )
 from worker.checkpoint import reshard
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
-from worker.checkpoint.verify import readers
+from worker.checkpoint.verify import readers, refuse_if_away
 from worker.storage import folder_below, open_location
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
@@ -79,7 +80,7 @@ def open_checkpoint(
 
     Raises:
         IntegrityError: the manifest or the state is missing, damaged, or another one than expected.
-        UnavailableError: they cannot be read now.
+        UnavailableError: they cannot be read now, or the run's whole store is empty.
         UserError: not the URL of a folder in a store of a known kind.
     """
     folder = folder_below(storage, location_url)
@@ -87,7 +88,12 @@ def open_checkpoint(
         storage, folder = open_location(location_url)
     read, size = readers(storage, folder)
     name = folder.rpartition("/")[2]
-    manifest, seen = open_manifest(read, size, folder=name, manifest_sha256=manifest_sha256)
+    try:
+        manifest, seen = open_manifest(read, size, folder=name, manifest_sha256=manifest_sha256)
+    except IntegrityError as error:
+        if error.seen == NOTHING:
+            refuse_if_away(storage)
+        raise
     state = read_state(manifest, read, size)
     return OpenCheckpoint(location_url, manifest, seen, state, read, size)
 

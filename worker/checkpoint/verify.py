@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.errors import NotFoundError, UnavailableError
+from trainmaster.errors import UnavailableError
 from trainmaster.storage import Storage
 from trainmaster.verification import Report, verify
 from trainmaster.verified import Read, Size
@@ -13,7 +13,6 @@ def verify_location(location: str, *, manifest_sha256: str | None = None) -> Rep
     """Check the checkpoint at the URL `location`; see `trainmaster.verification.verify`.
 
     Raises:
-        NotFoundError: nothing is there.
         UserError: it is not a URL that a storage backend is installed for.
         UnavailableError: the store cannot be read now.
     """
@@ -23,11 +22,31 @@ def verify_location(location: str, *, manifest_sha256: str | None = None) -> Rep
     except OSError as error:
         raise UnavailableError(f"{location} cannot be listed now: {error}") from error
     if not names:
-        raise NotFoundError(f"nothing is stored at {location}")
+        refuse_if_away(storage)
     read, size = readers(storage, folder)
     return verify(
         read=read, size=size, names=lambda: names, folder=folder, manifest_sha256=manifest_sha256
     )
+
+
+def refuse_if_away(storage: Storage) -> None:
+    """Let a store in which something lies pass.
+
+    Where a run has nothing at all, its store is more likely not mounted than its checkpoints lost;
+    and each of them would be given up for it.
+
+    Raises:
+        UnavailableError: nothing is there, or it cannot be listed now.
+    """
+    try:
+        something = storage.list("")
+    except OSError as error:
+        raise UnavailableError(f"{storage.url} cannot be listed now: {error}") from error
+    if not something:
+        raise UnavailableError(
+            f"nothing at all is stored at {storage.url}: is the file system mounted?",
+            code="storage_away",
+        )
 
 
 def readers(storage: Storage, folder: str) -> tuple[Read, Size]:

@@ -13,7 +13,7 @@ import torch
 
 from tests.fakes.checkpoints import seal_over, shard
 from tests.fakes.storage import HauntedStorage
-from trainmaster.errors import ConflictError, IntegrityError, UserError
+from trainmaster.errors import ConflictError, IntegrityError, UnavailableError, UserError
 from trainmaster.folder import verify_folder
 from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, Parent, decode, encode, sha256
 from trainmaster.storage import Storage
@@ -247,6 +247,15 @@ def test_a_full_disk_leaves_nothing_behind(
     save_alone(storage, {"model/x": torch.ones(3)})
 
 
+def test_a_store_that_is_not_mounted_is_no_evidence_against_its_checkpoints(
+    storage: Storage,
+) -> None:
+    with pytest.raises(UnavailableError, match="mounted"):
+        open_checkpoint(storage, f"{storage.url}/g1-step20", manifest_sha256=None)
+    with pytest.raises(UnavailableError, match="mounted"):
+        verify_location(f"{storage.url}/g1-step20")
+
+
 class DeathError(BaseException):
     """Stands for the end of the process: nothing that catches errors catches it."""
 
@@ -313,7 +322,10 @@ def test_a_hostile_header_under_right_digests_is_refused(tmp_path: Path, length:
 
 
 def test_what_is_not_there_is_told_with_the_file_that_is_missing(storage: Storage) -> None:
+    save_alone(storage, {"model/x": torch.ones(3)}, step=10)
     with pytest.raises(IntegrityError, match=r"manifest\.json.*missing"):
         open_checkpoint(storage, f"{storage.url}/g1-step20", manifest_sha256=None)
+    [finding] = verify_location(f"{storage.url}/g1-step20").findings
+    assert (finding.kind, finding.file) == ("missing_file", MANIFEST_NAME)
     with pytest.raises(UserError):
         open_checkpoint(storage, "g1-step20", manifest_sha256=None)
