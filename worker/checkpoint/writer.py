@@ -29,7 +29,7 @@ from torch.distributed import ProcessGroup
 
 from trainmaster import manifest as manifests
 from trainmaster.consistency import contradiction
-from trainmaster.errors import ConflictError, UnavailableError
+from trainmaster.errors import ConflictError, UnavailableError, UserError
 from trainmaster.ids import checkpoint_folder
 from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, FileEntry, Manifest, Parent, ShardEntry
 from trainmaster.storage import Storage
@@ -171,6 +171,9 @@ def _prepare(
     about: Mapping[str, str],
 ) -> _Share:
     shards = {name: as_shard(tensor) for name, tensor in tensors.items()}
+    for name, shard in shards.items():
+        if shard.tensor.dtype not in DTYPE_NAMES:
+            raise UserError(f"{name!r} is {shard.tensor.dtype}, which a checkpoint cannot hold")
     bad = [name for name, shard in shards.items() if not is_finite(shard.tensor)]
     if bad:
         raise NonFiniteStateError(
