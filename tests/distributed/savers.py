@@ -200,7 +200,7 @@ def run_ranks(
     ]
     for process in processes:
         process.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         if process.exitcode is None:
