@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from trainmaster.errors import ConflictError
 from trainmaster.ids import checkpoint_id
 from trainmaster.manifest import Parent
 from trainmaster.wire import Assignment, Resume
 from worker.checkpoint.reader import open_checkpoint
 from worker.checkpoint.writer import CheckpointWriteError, NonFiniteStateError, save
-from worker.optimizer import Optimizer
+from worker.data.agreement import refuse_changed
 from worker.step import Course, Machinery
 from worker.storage import open_storage
 from worker.training_state import (
@@ -43,6 +41,7 @@ class Checkpointer:
         What is committed already is not written again. A failure costs a checkpoint, not the run.
         """
         if position.step == self._last_step:
+            self.stall_s = 0.0
             return None
         started = time.perf_counter()
         because = self._save(position)
@@ -96,6 +95,8 @@ class Checkpointer:
             "applied_updates": position.applied_updates,
             "seed": train.seed,
             "global_batch": train.global_batch,
+            "data_source": self._assignment.spec.data.source,
+            "data_sha256": self._parts.data_sha256,
             "steps": train.steps,
             "skip": [list(each) for each in self._course.skip],
             "lr_windows": [list(each) for each in self._course.lr_windows],
@@ -103,13 +104,13 @@ class Checkpointer:
         }
 
 
-def restore(assignment: Assignment, layers: torch.nn.Module, optimizer: Optimizer) -> Position:
+def restore(assignment: Assignment, parts: Machinery) -> Position:
     """Fill weights and optimizer state from the checkpoint where the generation begins; without
     one, from nothing.
 
     Raises:
         IntegrityError: its bytes are not what its digests say, or some are missing.
-        UserError: it is of another model.
+        UserError: it is of another model, or was trained on a text that has changed since.
     """
     resume = assignment.resume
     if resume is None:
@@ -120,9 +121,11 @@ def restore(assignment: Assignment, layers: torch.nn.Module, optimizer: Optimize
         manifest_sha256=resume.manifest_sha256,
     )
     position = position_of(found.state, expected_step=resume.step)
-    state = optimizer_tensors(found.manifest, layers)
-    found.load(named_for_loading(layers, state))
-    optimizer.adopt(state)
+    if found.state.get("data_source") == assignment.spec.data.source:
+        refuse_changed(found.state.get("data_sha256"), parts.data_sha256)
+    state = optimizer_tensors(found.manifest, parts.layers)
+    found.load(named_for_loading(parts.layers, state))
+    parts.optimizer.adopt(state)
     return position
 
 

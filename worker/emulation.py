@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 from worker.launch import Emulation, Link
 
-Work = Literal["forward", "backward"]
+Work = Literal["forward", "backward", "loss"]
+_LAYER_TIMES: Final[dict[Work, int]] = {"forward": 1, "backward": 2, "loss": 0}
 SLOW_FACTOR: Final = 3.0
 """How much longer compute takes under the drill `slow`."""
 
@@ -33,7 +34,7 @@ class Pace:
         forward.
         """
         if self._layers_s is not None:
-            wanted = self._layers_s * (2 if work == "backward" else 1)
+            wanted = self._layers_s * _LAYER_TIMES[work]
         else:
             wanted = elapsed_s / self._speed
         wanted = max(wanted, elapsed_s)

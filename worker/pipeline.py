@@ -78,7 +78,7 @@ class Pipeline:
         return Pass(loss_sum, weight, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
-        with self._meter.computing("forward"):
+        with self._meter.computing("loss"):
             loss, weight = self._workload.loss(output_M, target_M)
         self._weights.append(weight)
         return loss

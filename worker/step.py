@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from trainmaster.batches import Range, batch_of_step
@@ -23,6 +24,7 @@ from worker.reduce import GradientBuckets
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
 from worker.timeline import Meter
+from worker.workload import step_seed
 
 _CLIP_EPSILON = 1e-6
 
@@ -67,6 +69,7 @@ class Machinery:
     meter: Meter
     faults: Faults
     spool: SpoolFile
+    data_sha256: str | None
     replica_links: dict[int, Link]
     desk: OrderDesk | None
     """Rank 0's; the others hear its orders in the status."""
@@ -99,6 +102,9 @@ class Stepper:
         data_s = time.perf_counter() - started
 
         parts.buckets.zero()
+        torch.manual_seed(
+            step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
+        )
         result = parts.pipeline.run(share.inputs, share.targets)
         if poison != 1.0:
             parts.buckets.scale(poison)
@@ -119,7 +125,14 @@ class Stepper:
             parts.optimizer.step()
             self.applied_updates += 1
         elif parts.role.rank == 0:
-            parts.spool.event("step_skipped", step=step, batch=batch, because=because)
+            parts.spool.event(
+                "step_skipped",
+                step=step,
+                batch=batch,
+                because=because,
+                ranks=[rank for rank, count in enumerate(status.non_finite) if count],
+                replica_norms=status.replica_norms,
+            )
         ended = time.perf_counter()
         record = StepRecord(
             step=step,

@@ -37,7 +37,6 @@ class Meter:
         """Begin a new step."""
         self.compute_s = 0.0
         self.p2p_wait_s = 0.0
-        self.num_waits = 0
 
     @contextmanager
     def computing(self, work: Work) -> Iterator[None]:
@@ -53,7 +52,6 @@ class Meter:
         started = time.perf_counter()
         yield
         self.p2p_wait_s += time.perf_counter() - started
-        self.num_waits += 1
 
 
 def measure_messages(meter: Meter, message_s: MessageCost) -> None:

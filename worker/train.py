@@ -12,40 +12,29 @@ How it ends is a fact, told by its exit code and its last event (`trainmaster.er
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from typing import Final
 
 import torch
 
-from trainmaster.batches import normalise
 from trainmaster.errors import ExitCode, IntegrityError
 from trainmaster.ids import rank_stream
-from trainmaster.layout import RankRole, roles, sample_range, stage_ranks
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import OrderWord
-from trainmaster.plugins import load_workload
 from trainmaster.spool import Header
-from trainmaster.wire import Assignment
 from worker import groups, guard, settings
+from worker.assembly import assemble, course_of
 from worker.checkpointer import Checkpointer, restore
-from worker.data.batches import BatchReader
-from worker.emulation import Pace, message_s
 from worker.failure import failure_of
-from worker.faults import Faults
 from worker.guard import Told
-from worker.launch import Launch, Link
-from worker.optimizer import Optimizer
-from worker.orders import InboxFile, OrderDesk
-from worker.pipeline import Pipeline
-from worker.reduce import GradientBuckets
+from worker.launch import Launch
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
 from worker.telemetry import Telemetry
-from worker.timeline import Meter, measure_messages
 from worker.training_state import Position, trainable
 from worker.weights_digest import weights_sha256
-from worker.workload import build_stage
 
 HOLD_BEAT_S: Final = 0.25
 """Between two looks for a release while held."""
@@ -66,7 +55,8 @@ def main(launch: Launch) -> int:
     except Exception as error:
         failure = failure_of(error)
         told = traceback.format_exc()
-        traceback.print_exc()
+        sys.stderr.write(told)
+        sys.stdout.flush()
         spool.event(
             "rank_failed", because=failure.because, exit_code=int(failure.exit_code), traceback=told
         )
@@ -83,7 +73,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     course = course_of(assignment)
     parts = assemble(launch, spool, course)
     try:
-        position = restore(assignment, parts.layers, parts.optimizer)
+        position = restore(assignment, parts)
     except IntegrityError as error:
         assert assignment.resume is not None, "only a checkpoint can be damaged"
         spool.event(
@@ -98,92 +88,6 @@ def train(launch: Launch, spool: SpoolFile) -> None:
         raise
     Training(launch, spool, parts, course, position).run()
     groups.leave(parts.groups)
-
-
-def course_of(assignment: Assignment) -> Course:
-    """Return what fixes the steps of an attempt: the spec's own skips and windows, and those that
-    were added since.
-    """
-    train = assignment.spec.train
-    own_windows = [
-        (each.first_step, each.last_step, each.factor) for each in train.lr_factor_windows
-    ]
-    return Course(
-        train=train,
-        skip=normalise([*train.skip, *assignment.skip]),
-        lr_windows=(*own_windows, *assignment.lr_windows),
-    )
-
-
-def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
-    """Meet the other ranks and build what this one needs."""
-    assignment, spec, plan = launch.assignment, launch.assignment.spec, launch.assignment.plan
-    assert assignment.store is not None, "ranks start once the store's address is known"
-    role = roles(plan)[launch.rank]
-    workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
-    reads_data = role.is_first_stage or role.is_last_stage
-    reader = BatchReader(
-        workload.dataset() if reads_data else None,
-        seed=spec.train.seed,
-        batch_size=spec.train.global_batch,
-        positions=sample_range(plan, role.replica),
-        wants_inputs=role.is_first_stage,
-        wants_targets=role.is_last_stage,
-    )
-    layers = build_stage(
-        workload.layers(),
-        first_layer=role.first_layer,
-        end_layer=role.end_layer,
-        seed=spec.train.seed,
-    )
-    parameters = list(trainable(layers).items())
-    joined = groups.join(
-        store=assignment.store,
-        prefix=f"{assignment.run}/{assignment.generation}",
-        plan=plan,
-        role=role,
-    )
-    pace = Pace(launch.emulation, num_layers=role.end_layer - role.first_layer)
-    meter = Meter(pace)
-    links = links_by_rank(launch)
-    measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
-    first = reader.read(course.batch(1)).inputs
-    inbox = InboxFile(launch.inbox)
-    return Machinery(
-        plan=plan,
-        role=role,
-        groups=joined,
-        layers=layers,
-        reader=reader,
-        pipeline=Pipeline(
-            layers,
-            workload=workload,
-            plan=plan,
-            role=role,
-            groups=joined,
-            meter=meter,
-            input_M=None if first is None else first[: plan.micro_batch],
-        ),
-        buckets=GradientBuckets(parameters, bucket_bytes=plan.bucket_bytes, group=joined.stage),
-        optimizer=Optimizer(parameters, spec.train.optimizer, workload),
-        meter=meter,
-        faults=Faults(inbox, spool, pace, rank=launch.rank, node=launch.node),
-        spool=spool,
-        replica_links={
-            rank: links[rank] for rank in stage_ranks(plan, role.stage) if rank in links
-        },
-        desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,
-    )
-
-
-def links_by_rank(launch: Launch) -> dict[int, Link]:
-    """Return the emulated links of this rank's node to the ranks at their other ends."""
-
-    def link_to(role: RankRole) -> Link | None:
-        return None if role.node is None else launch.emulation.links.get(role.node)
-
-    found = {role.rank: link_to(role) for role in roles(launch.assignment.plan)}
-    return {rank: link for rank, link in found.items() if link is not None}
 
 
 class Training:
@@ -244,12 +148,14 @@ class Training:
                 self._acknowledge(seq, step, because)
                 if because is None and word in _STOPPING:
                     return True
-                if because is None and word in {OrderWord.HOLD, OrderWord.RELEASE}:
-                    held = word is OrderWord.HOLD
+                if because is None and word is OrderWord.RELEASE:
+                    self._stepper.begin_after_wait()
+                    self._stall_s = 0.0
+                    return False
+                if because is None and word is OrderWord.HOLD:
+                    held = True
                     self._telemetry.flush()
             if not held:
-                if word is OrderWord.RELEASE:
-                    self._stepper.begin_after_wait()
                 return False
             time.sleep(HOLD_BEAT_S)
             self._spool.beat()

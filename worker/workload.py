@@ -41,6 +41,12 @@ def layer_seed(seed: int, layer: int) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
+def step_seed(seed: int, step: int, replica: int, stage: int) -> int:
+    """Return the seed of what a workload draws in one step (dropout): the same after a restart."""
+    digest = hashlib.sha256(f"draws\0{seed}\0{step}\0{replica}\0{stage}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
 def build_stage(
     builders: Sequence[Callable[[], nn.Module]], *, first_layer: int, end_layer: int, seed: int
 ) -> StageLayers:

@@ -1,4 +1,6 @@
-"""Real ranks over Gloo on this machine: forked as the nest forks them, watched through their spools."""
+"""Real ranks over Gloo on this machine: forked as the nest forks them, watched through their
+spools.
+"""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_an_emulated_device_takes_its_time_and_keeps_the_bits(
     plan = plan_of(spec, stages=2)
     twin = trained(tmp_path / "twin", spec, plan)
     began = time.monotonic()
-    seen = trained(tmp_path / "slow", spec, plan, emulation={rank: emulation for rank in range(2)})
+    seen = trained(tmp_path / "slow", spec, plan, emulation=dict.fromkeys(range(2), emulation))
     assert seen.weights_sha256() == twin.weights_sha256()
     if emulation.layer_time_s:
         # 8 micro-batches of 2 layers, forward once and backward twice the time.

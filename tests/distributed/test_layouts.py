@@ -1,4 +1,4 @@
-"""Every layout trains the same model: compared with a plain loop in one process, and with itself."""
+"""Every layout trains the same model, compared with a plain loop in one process and with itself."""
 
 from __future__ import annotations
 

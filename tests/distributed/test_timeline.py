@@ -1,4 +1,6 @@
-"""The two private functions of torch through which a pipeline's messages pass are still where we measure them."""
+"""The two private functions of torch through which a pipeline's messages pass are still where we
+measure them.
+"""
 
 from __future__ import annotations
 

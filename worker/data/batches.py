@@ -45,6 +45,12 @@ class BatchReader:
         if dataset is not None and len(dataset) == 0:
             raise SpecError([Problem("data.source", "the workload's dataset holds no samples")])
 
+    @property
+    def sha256(self) -> str | None:
+        """What the dataset says its content is; None when it says nothing, or is not here."""
+        found = getattr(self._dataset, "sha256", None)
+        return found if isinstance(found, str) else None
+
     def read(self, batch: int) -> Share:
         """Return this replica's share of `batch`."""
         if self._dataset is None:
