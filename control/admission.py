@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from control import drills, scheduler, succession
-from control.checkpoints import interval, mark_abandoned
+from control.checkpoints import interval, mark_abandoned, readmit
 from control.decision import NewAttempt, NewChore
 from control.lifecycle import Happening, State
 from control.lineage import ENDLESS, up_to
@@ -155,7 +155,10 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
         turn.spec = begin.spec
     for request in turn.open_requests("restore", "resume", "amend"):
         turn.accept(request, f"Generation {generation} carries it out.", generation=generation)
-    mark_abandoned(turn, {**up_to(snapshot.attempts, checkpoint), generation: ENDLESS})
+    lineage = {**up_to(snapshot.attempts, checkpoint), generation: ENDLESS}
+    mark_abandoned(turn, lineage)
+    if begin.kind == "restore":
+        readmit(turn, lineage)
     drills.carry(turn, generation)
     nodes = ", ".join(dict.fromkeys(each.node for each in placed.placements))
     parts = [

@@ -121,16 +121,26 @@ def quarantine(turn: Turn, checkpoint: Checkpoint, problem: str) -> None:
 
 
 def mark_abandoned(turn: Turn, lineage: Lineage) -> None:
-    """Mark the checkpoints that a later generation left behind, and unmark those that a person went back to."""
+    """Mark the checkpoints that a later generation left behind."""
     for checkpoint in turn.snapshot.checkpoints:
-        abandoned = not is_on(lineage, checkpoint)
-        if abandoned == checkpoint.abandoned or checkpoint.id in turn.checkpoints:
-            continue
-        because = (
-            f"Generation {max(lineage, default=0)} began before step {checkpoint.step} of generation {checkpoint.generation}."
-            if abandoned
-            else f"Generation {max(lineage, default=0)} builds on it again."
-        )
+        if not checkpoint.abandoned and not is_on(lineage, checkpoint):
+            because = (
+                f"Generation {max(lineage, default=0)} began before step {checkpoint.step} of "
+                f"generation {checkpoint.generation}."
+            )
+            _mark(turn, checkpoint, because, abandoned=True)
+
+
+def readmit(turn: Turn, lineage: Lineage) -> None:
+    """Take back the mark from checkpoints of a branch that a person went back to."""
+    for checkpoint in turn.snapshot.checkpoints:
+        if checkpoint.abandoned and is_on(lineage, checkpoint):
+            because = f"Generation {max(lineage)} builds on it again."
+            _mark(turn, checkpoint, because, abandoned=False)
+
+
+def _mark(turn: Turn, checkpoint: Checkpoint, because: str, *, abandoned: bool) -> None:
+    if checkpoint.id not in turn.checkpoints:
         turn.checkpoints[checkpoint.id] = CheckpointChange(
             checkpoint.id, because, abandoned=abandoned
         )

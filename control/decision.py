@@ -162,7 +162,7 @@ class Decision:
 
     Attributes:
         because: when not empty, replaces the run's `because`: why it is in this state, or what it waits for.
-        code: "" takes away the code of an earlier failure.
+        code: of a failure; a changed state without one takes an earlier code away.
         spec: the amended spec.
         next_look_at: when the run is due again; at `now` when this turn's change lets the next one act at once. New facts and
             requests make a run due earlier.

@@ -71,13 +71,14 @@ def first_failure(snapshot: RunSnapshot, *, now: datetime) -> FirstFailure | Non
     return _exit_without_word(snapshot, now)
 
 
-def finish(snapshot: RunSnapshot) -> Finish | None:
-    """Return how the attempt finished, once all ranks exited with 0 and one told of it."""
+def finish(snapshot: RunSnapshot, *, now: datetime) -> Finish | None:
+    """Return how the attempt finished: all ranks exited with 0, and what they told of it has arrived."""
     ranks = snapshot.ranks
     if not ranks or any(rank.state != "exited" or _has_failed(rank) for rank in ranks):
         return None
     told = [rank.finished for rank in ranks if rank.finished is not None]
-    if not told:
+    more_may_come = len(told) < len(ranks) and any(_is_fresh(rank, now) for rank in ranks)
+    if not told or more_may_come:
         return None
     return Finish(
         step=_first(told, "step"),

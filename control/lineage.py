@@ -82,14 +82,10 @@ def inherited_skip(
     return normalise((*_clip(behind, 1, position), *_clip(ahead, position + 1, ENDLESS)))
 
 
-def inherited_lr_windows(snapshot: RunSnapshot, spec: RunSpec) -> tuple[LrWindow, ...]:
-    """Return the learning-rate windows that hold so far: the spec's and those of earlier decisions."""
-    asked = tuple(
-        (window.first_step, window.last_step, window.factor)
-        for window in spec.train.lr_factor_windows
-    )
+def inherited_lr_windows(snapshot: RunSnapshot) -> tuple[LrWindow, ...]:
+    """Return the learning-rate windows that earlier decisions added; the spec's own hold besides."""
     newest = snapshot.attempt
-    return tuple(dict.fromkeys((*asked, *(newest.lr_windows if newest else ()))))
+    return newest.lr_windows if newest else ()
 
 
 def _clip(ranges: Sequence[Range], first: int, last: int) -> list[Range]:

@@ -9,8 +9,8 @@ from control import budgets, exits
 from control.checkpoints import GOOD, quarantine
 from control.exits import FirstFailure
 from control.lifecycle import WITH_RANKS, Desired, Happening, State
-from control.liveness import LEASE_S, out_of_contact
 from control.lineage import newest_step
+from control.liveness import LEASE_S, out_of_contact
 from control.snapshot import Attempt
 from control.turn import Turn
 from trainmaster.errors import ExitCode
@@ -25,7 +25,7 @@ def judge_ranks(turn: Turn) -> None:
     if failure is not None:
         _fail(turn, attempt, failure)
         return
-    finish = exits.finish(turn.snapshot)
+    finish = exits.finish(turn.snapshot, now=turn.now)
     if finish is not None:
         _finish(turn, finish)
         return
@@ -143,7 +143,7 @@ def _fail(turn: Turn, attempt: Attempt, failure: FirstFailure) -> None:
 
 def _began_badly(turn: Turn, attempt: Attempt, failure: FirstFailure) -> bool:
     """Quarantine the checkpoint that the attempt could not restore; False when that is not what happened."""
-    if attempt.ready_at is not None or attempt.first_step is not None:
+    if attempt.first_step is not None:
         return False
     for checkpoint in turn.snapshot.checkpoints:
         if checkpoint.id == attempt.resumed_from_checkpoint and checkpoint.state in GOOD:

@@ -82,7 +82,7 @@ def read(snapshot: RunSnapshot, args: Mapping[str, Any]) -> Restore:
     base = inherited_skip(snapshot, spec, checkpoint, forget=forget)
     first = checkpoint.step + 1
     own = batches_of_steps(first, first + int(num_skipped) - 1, base) if num_skipped else ()
-    windows = inherited_lr_windows(snapshot, spec)
+    windows = inherited_lr_windows(snapshot)
     if lr_factor is not None and lr_factor != 1:
         windows = (*windows, (first, max(first, spec.train.steps), float(lr_factor)))
     plan = _plan(snapshot, args)

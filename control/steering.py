@@ -91,13 +91,16 @@ def end_overdue(turn: Turn) -> None:
     """End the attempt of a run that is to pause or stop when its ranks do not answer, or never end."""
     if turn.attempt is None or turn.state not in {State.PAUSING, State.STOPPING}:
         return
-    orders = [each for each in turn.snapshot.orders if each.kind == "stop" and each.sent_at]
-    if not orders:
+    orders = [each for each in turn.snapshot.orders if each.kind == "stop"]
+    asked_at = [each.created_at for each in turn.open_requests("pause", "stop")]
+    sent_at = [each.sent_at for each in orders if each.sent_at is not None]
+    if not orders or not (asked_at or sent_at):
         return
-    newest = max(orders, key=lambda each: each.seq)
     has_answered = any(each.state == "applied" for each in orders)
     limit_s = WRITE_WITHIN_S if has_answered else ANSWER_WITHIN_S
-    since = max(filter(None, (newest.sent_at, turn.snapshot.control_up_since)))
+    since = max(sent_at or asked_at)
+    if turn.snapshot.control_up_since is not None:
+        since = max(since, turn.snapshot.control_up_since)
     if turn.now - since < timedelta(seconds=limit_s):
         return
     did_not = "end" if has_answered else "answer"
@@ -159,7 +162,6 @@ def _resume(turn: Turn, request: Request) -> None:
         turn.accept(request, told, generation=_generation(turn))
         return
     turn.accept(request, told, generation=_generation(turn) + 1)
-    turn.code = ""
     turn.happen(Happening.RESUMED, told)
 
 
@@ -194,7 +196,6 @@ def _restore(turn: Turn, request: Request) -> None:
     turn.end_attempt("superseded", told)
     turn.accept(request, told, generation=generation)
     turn.desired = Desired.RUNNING
-    turn.code = ""
     turn.happen(Happening.RESTORE_ORDERED, told, checkpoint=restore.checkpoint.id)
 
 
@@ -213,7 +214,6 @@ def _amend(turn: Turn, request: Request) -> None:
     else:
         turn.accept(request, told, generation=_generation(turn) + 1)
         turn.desired = Desired.RUNNING
-        turn.code = ""
         turn.happen(Happening.AMENDED, told)
 
 

@@ -95,7 +95,7 @@ def _continued(
         choice=choice,
         spec=spec,
         skip=inherited_skip(snapshot, spec, choice.checkpoint),
-        lr_windows=inherited_lr_windows(snapshot, spec),
+        lr_windows=inherited_lr_windows(snapshot),
         incident=incident,
         request=request,
     )
@@ -105,7 +105,7 @@ def _after_failure(snapshot: RunSnapshot, newest: Attempt) -> Beginning:
     still_open = {incident.id for incident in snapshot.incidents}
     incident = newest.incident if newest.incident in still_open else None
     for checkpoint in snapshot.checkpoints:
-        is_culprit = checkpoint.id == newest.resumed_from_checkpoint and newest.ready_at is None
+        is_culprit = checkpoint.id == newest.resumed_from_checkpoint and newest.first_step is None
         if is_culprit and checkpoint.state == "quarantined":
             cause = f"{checkpoint.id} could not be restored: {newest.because}"
             return _continued(snapshot, "fallback", cause, incident=incident)
@@ -119,7 +119,7 @@ def _rolled_back(
     spec = snapshot.run.spec
     choice = choose_before(snapshot, int(action["first_bad_step"]))
     own_skip = normalise(action.get("own_skip") or ())
-    windows = inherited_lr_windows(snapshot, spec)
+    windows = inherited_lr_windows(snapshot)
     lr_factor = None
     if action.get("lr_window"):
         first, last, lr_factor = action["lr_window"]

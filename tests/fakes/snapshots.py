@@ -64,7 +64,9 @@ def node(name: str = "oak", slots: int = 4, *, silent_s: float = 0.5, **changes:
     return replace(Node(name, slots, heard_at, boot="boot-1", address=name), **changes)
 
 
-def checkpoint(step: int, state: str = "trusted", *, generation: int = 1, **changes: Any) -> Checkpoint:
+def checkpoint(
+    step: int, state: str = "trusted", *, generation: int = 1, **changes: Any
+) -> Checkpoint:
     """Return a checkpoint of alpha whose bytes have been read back, unless `changes` say otherwise."""
     found = Checkpoint(
         id=checkpoint_id("alpha", generation, step),
@@ -99,7 +101,9 @@ def attempt(generation: int = 1, **changes: Any) -> Attempt:
     return replace(found, **changes)
 
 
-def ranks(count: int = 4, state: str = "ready", *, on: str = "oak", **changes: Any) -> tuple[Rank, ...]:
+def ranks(
+    count: int = 4, state: str = "ready", *, on: str = "oak", **changes: Any
+) -> tuple[Rank, ...]:
     """Return the ranks of an attempt on one node."""
     return tuple(
         replace(Rank(number, on, number, state, pid=100 + number, boot="boot-1"), **changes)
@@ -112,7 +116,9 @@ def with_rank(found: Iterable[Rank], number: int, **changes: Any) -> tuple[Rank,
     return tuple(replace(each, **changes) if each.rank == number else each for each in found)
 
 
-def exited(found: Iterable[Rank], number: int, *, ago_s: float = 0.2, **changes: Any) -> tuple[Rank, ...]:
+def exited(
+    found: Iterable[Rank], number: int, *, ago_s: float = 0.2, **changes: Any
+) -> tuple[Rank, ...]:
     """Return the ranks with one that exited `ago_s` ago."""
     at = NOW - timedelta(seconds=ago_s)
     return with_rank(found, number, state="exited", exited_at=at, **changes)
@@ -236,7 +242,9 @@ class Ring:
         """Let the ranks of the newest attempt meet."""
         newest = self.snapshot.attempts[-1]
         self.tell(
-            ranks=tuple(replace(each, state="ready", boot="boot-1") for each in self.snapshot.ranks),
+            ranks=tuple(
+                replace(each, state="ready", boot="boot-1") for each in self.snapshot.ranks
+            ),
             attempts=(*self.snapshot.attempts[:-1], replace(newest, ready_at=self.now)),
         )
 
@@ -268,7 +276,9 @@ class Ring:
         found = self.snapshot.ranks
         for each in found:
             if each.rank != number:
-                found = with_rank(found, each.rank, state="exited", exit_code=75, exited_at=self.now)
+                found = with_rank(
+                    found, each.rank, state="exited", exit_code=75, exited_at=self.now
+                )
         killed = with_rank(found, number, state="exited", signal=signal, exited_at=self.now)
         self.tell(ranks=killed)
 
@@ -294,25 +304,32 @@ def applied(snapshot: RunSnapshot, decision: Decision, now: datetime) -> RunSnap
         end = decision.attempt_end
         attempts[-1] = replace(attempts[-1], ended_at=now, state=end.state, because=end.because)
         nodes = tuple(
-            replace(each, taken=each.taken - each.held_here, held_here=frozenset()) for each in nodes
+            replace(each, taken=each.taken - each.held_here, held_here=frozenset())
+            for each in nodes
         )
     if decision.new_attempt is not None:
         new = decision.new_attempt
         shared = {name: getattr(new, name) for name in Attempt.__slots__ if hasattr(new, name)}
         attempts.append(Attempt(**shared, state="starting", started_at=now))
-        found_ranks = tuple(Rank(each.rank, each.node, each.slot, "assigned") for each in new.placements)
+        found_ranks = tuple(
+            Rank(each.rank, each.node, each.slot, "assigned") for each in new.placements
+        )
         orders = ()
         for home in {each.node for each in new.placements}:
             slots = frozenset(each.slot for each in new.placements if each.node == home)
             nodes = tuple(
-                replace(each, taken=each.taken | slots, held_here=slots) if each.id == home else each
+                replace(each, taken=each.taken | slots, held_here=slots)
+                if each.id == home
+                else each
                 for each in nodes
             )
     first_seq = max((each.seq for each in orders), default=0) + 1
     orders = (
         *orders,
         *(
-            OrderStatus(first_seq + number, each.kind, each.args, "sent", request=each.request, sent_at=now)
+            OrderStatus(
+                first_seq + number, each.kind, each.args, "sent", request=each.request, sent_at=now
+            )
             for number, each in enumerate(decision.orders)
         ),
     )
@@ -331,7 +348,10 @@ def applied(snapshot: RunSnapshot, decision: Decision, now: datetime) -> RunSnap
         + sum(each.id not in {old.id for old in snapshot.incidents} for each in decision.incidents),
         drills=(
             *snapshot.drills,
-            *(DrillStatus(each.drill, each.generation or run.generation) for each in decision.drills),
+            *(
+                DrillStatus(each.drill, each.generation or run.generation)
+                for each in decision.drills
+            ),
         ),
         describing=snapshot.describing or any(each.kind == "describe" for each in decision.chores),
     )
@@ -410,4 +430,3 @@ def _on_lineage(snapshot: RunSnapshot) -> dict[str, tuple[Sample, ...]]:
         metric: tuple(each for each in found if each.step <= lineage.get(each.generation, -1))
         for metric, found in snapshot.windows.items()
     }
-
