@@ -265,7 +265,8 @@ def tell(session: Session, run: str, request: dict[str, Any], *, as_json: bool) 
         session.output.json(request)
         return
     because = f": {request['because']}" if request.get("because") else ""
-    session.output.line(f"{request['kind']} of {run} {_stage(request)}{because}.")
+    sentence = f"{request['kind']} of {run} {_stage(request)}{because}"
+    session.output.line(sentence.rstrip(".") + ".")
 
 
 def _stage(request: dict[str, Any]) -> str:
