@@ -105,7 +105,8 @@ def _checkpoint_ages(connection: Connection, runs: list[str], now: datetime) -> 
 
 def _counts(connection: Connection) -> Metric:
     c = tables.runs.c
-    found = dict(connection.execute(select(c.state, func.count()).group_by(c.state)).tuples().all())
+    counted = select(c.state, func.count()).group_by(c.state)
+    found: dict[str, int] = dict(connection.execute(counted).all())
     runs = GaugeMetricFamily("trainmaster_runs", "Runs by state.", labels=["state"])
     for each in State:
         runs.add_metric([str(each)], found.get(str(each), 0))

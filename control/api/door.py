@@ -103,7 +103,7 @@ class DoorRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
-        for method in self.methods:
+        for method in self.methods or ():
             assert (method, self.path) in auth.LEAST_ROLE, (
                 f"{method} {self.path} has no role (control.auth)"
             )
@@ -117,6 +117,8 @@ class DoorRoute(APIRoute):
             try:
                 refuse_unstorable([*request.path_params.values(), *request.query_params.values()])
                 await run_in_threadpool(_admit, request, path)
+                if not path.endswith("/sync") and await request.body():
+                    await request.json()  # kept; read here, where what is wrong with it can be said
                 return await handle(request)
             except TrainmasterError as error:
                 return answer_error(error)

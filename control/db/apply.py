@@ -153,7 +153,7 @@ def _change_run(connection: Connection, decision: Decision, touched: int, now: d
         )
     generation = connection.scalar(select(c.generation).where(c.id == decision.run))
     assert generation is not None
-    return generation
+    return int(generation)
 
 
 def _end_attempt(connection: Connection, run: str, end: AttemptEnd, now: datetime) -> None:

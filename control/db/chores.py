@@ -136,7 +136,8 @@ def answer(
         _described(connection, node, row["args"], result, now)
     elif row["kind"] == "verify":
         _verified(connection, row["args"], result, now)
-    return row["run"]
+    run: str | None = row["run"]
+    return run
 
 
 def _described(

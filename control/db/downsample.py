@@ -38,9 +38,9 @@ def thinned(series: Series, points: int) -> Series:
 
 def _extremes(values: Floats, budget: int) -> Ints:
     even = budget - budget % 2
-    return np.asarray(
-        MinMaxDownsampler().downsample(np.ascontiguousarray(values), n_out=even), dtype=np.int64
-    )
+    sampler = MinMaxDownsampler()  # type: ignore[no-untyped-call]
+    chosen = sampler.downsample(np.ascontiguousarray(values), n_out=even)
+    return np.asarray(chosen, dtype=np.int64)
 
 
 def _ends_of_runs(positions: Ints, budget: int) -> Ints:

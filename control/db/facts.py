@@ -96,7 +96,7 @@ def _cursors(connection: Connection, node: str, streams: Sequence[str]) -> dict[
     found = connection.execute(
         select(c.stream, c.offset).where(c.node == node, c.stream.in_(streams))
     )
-    stored = dict(found.tuples().all())
+    stored = dict(found.all())
     return {stream: stored.get(stream, 0) for stream in streams}
 
 

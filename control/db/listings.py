@@ -4,20 +4,19 @@ Oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from control.db import tables
+from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state
 from control.snapshot import Node
 from trainmaster.errors import NotFoundError
 
 Json = dict[str, Any]
-Row = Mapping[str, Any]
 
 
 def at(value: datetime | None) -> str | None:

@@ -105,9 +105,7 @@ def _attempts(connection: Connection, run: str) -> tuple[view.Attempt, ...]:
     committed = dict(
         connection.execute(
             select(c.generation, func.max(c.step)).where(c.run == run).group_by(c.generation)
-        )
-        .tuples()
-        .all()
+        ).all()
     )
     found = connection.execute(
         select(tables.attempts).where(a.run == run).order_by(a.generation)

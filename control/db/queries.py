@@ -11,7 +11,8 @@ from sqlalchemy import Connection, func, select
 
 from control.db import chunks, rows, samples, tables
 from control.db.downsample import thinned
-from control.db.listings import Json, Row, at
+from control.db.listings import Json, at
+from control.db.rows import Row
 from control.db.samples import Series
 from control.db.segments import Segment, newest_step, surviving, whole
 from control.db.values import number_word
@@ -289,4 +290,4 @@ def _points(found: Series) -> list[list[Any]]:
 def count_of_states(connection: Connection) -> dict[str, int]:
     """Return how many runs are in which state."""
     c = tables.runs.c
-    return dict(connection.execute(select(c.state, func.count()).group_by(c.state)).tuples().all())
+    return dict(connection.execute(select(c.state, func.count()).group_by(c.state)).all())

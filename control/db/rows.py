@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sqlalchemy import RowMapping
+
 from control.db.values import number_of
 from control.snapshot import Alert, Attempt, Checkpoint, Incident, LrWindow, Range, Rank
 from trainmaster.plan import Plan
 
-Row = Mapping[str, Any]
+Row = RowMapping | Mapping[str, Any]
 
 
 def ranges(stored: Iterable[Iterable[int]]) -> tuple[Range, ...]:

@@ -18,6 +18,7 @@ from control.db.chunks import Floats, Ints, Rows
 from control.db.segments import Segment
 from control.db.tables import sample_chunks
 from trainmaster.metrics import BY_NAME, Reduce
+from trainmaster.spool import MISSING
 
 FULL_ROWS = 1024
 """Rows of a chunk that is not compacted further: 8 KiB a column."""
@@ -134,9 +135,7 @@ def _derive(
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             values = tokens.values[left] / spent.values[right]
-        values[chunks.missing(tokens.values[left]) | chunks.missing(spent.values[right])] = (
-            chunks.MISSING
-        )
+        values[chunks.missing(tokens.values[left]) | chunks.missing(spent.values[right])] = MISSING
         return Series(np.full(len(steps), segment.generation), steps, tokens.at[left], values)
     return _one(ranks, metric, segment, rank, reduce, is_live)
 
@@ -175,7 +174,7 @@ def _reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints
     does.
     """
     steps = np.unique(np.concatenate([rows.steps for rows, _ in columns]))
-    matrix = np.full((len(columns), len(steps)), chunks.MISSING)
+    matrix = np.full((len(columns), len(steps)), MISSING)
     at = np.zeros(len(steps))
     for row, (rows, values) in zip(matrix, columns, strict=True):
         where = np.searchsorted(steps, rows.steps)
@@ -191,7 +190,7 @@ def _reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints
             reduced = np.where(unknown, 0.0, matrix).sum(axis=0)
             if kind != "sum":
                 reduced = reduced / (~unknown).sum(axis=0)
-    reduced[unknown.all(axis=0)] = chunks.MISSING
+    reduced[unknown.all(axis=0)] = MISSING
     return steps, at, reduced
 
 
