@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import tempfile
 from dataclasses import asdict, dataclass
@@ -22,6 +23,9 @@ from trainmaster.errors import UserError
 
 DEFAULT_HOME = Path(".trainmaster")
 ADMIN_TOKEN = "admin"  # noqa: S105 (a file's name, not a secret)
+
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +77,15 @@ class Home:
 
     def log(self, name: str) -> Path:
         """The file that takes what process `name` prints."""
-        return self.root / "logs" / f"{name}.log"
+        return self.root / "logs" / f"{_segment(name)}.log"
 
     def node(self, node: str) -> Path:
         """What the agent of `node` keeps."""
-        return self.root / "nodes" / node
+        return self.root / "nodes" / _segment(node)
 
     def attempt(self, node: str, run: str, generation: int) -> Path:
         """The folder of one attempt on one node: launches, spools, logs and the inbox."""
-        return self.node(node) / "attempts" / run / f"g{generation}"
+        return self.node(node) / "attempts" / _segment(run) / f"g{generation}"
 
     def rank_log(self, node: str, run: str, generation: int, rank: int) -> Path:
         """What one rank of one generation printed."""
@@ -108,13 +112,15 @@ class Home:
     def token(self, name: str = ADMIN_TOKEN) -> str | None:
         """Return the stored token, or None if there is none."""
         try:
-            return (self.root / "tokens" / name).read_text(encoding="utf-8").strip() or None
+            return (self.root / "tokens" / _segment(name)).read_text(
+                encoding="utf-8"
+            ).strip() or None
         except FileNotFoundError:
             return None
 
     def write_token(self, token: str, name: str = ADMIN_TOKEN) -> Path:
         """Store a token so that only this user can read it; return where."""
-        path = self.root / "tokens" / name
+        path = self.root / "tokens" / _segment(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(path, token.encode() + b"\n", mode=0o600)
         return path
@@ -156,7 +162,7 @@ class Home:
             self._record(name).unlink(missing_ok=True)
 
     def _record(self, name: str) -> Path:
-        return self.root / "processes" / f"{name}.json"
+        return self.root / "processes" / f"{_segment(name)}.json"
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -200,6 +206,13 @@ def signal_process(pid: int, started: str, number: signal.Signals, *, group: boo
     except ProcessLookupError:
         return False
     return True
+
+
+def _segment(name: str) -> str:
+    """Return a name or id as one segment of a path; it came from a message or a command line."""
+    if _SEGMENT.fullmatch(name) is None:
+        raise UserError(f"{name!r} cannot name a file of the state directory", code="bad_name")
+    return name
 
 
 def _read_record(path: Path) -> ProcessRecord | None:

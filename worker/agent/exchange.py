@@ -16,6 +16,7 @@ LONGEST_BACKOFF_S = 5.0
 REFUSED_BACKOFF_S = 15.0
 SHORTEST_INTERVAL_S = 0.05
 LONGEST_INTERVAL_S = 30.0
+EAGER_INTERVAL_S = 0.1
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +61,17 @@ class Exchange:
         self._backoff_s = FIRST_BACKOFF_S
         self._trouble: str | None = None
 
-    def free(self, now: float, *, news: bool) -> bool:
-        """Return whether to speak now: it is time, or there is news and no reason to wait."""
-        return self._flight is None and now >= (self._not_before if news else self._due)
+    def free(self, now: float, *, news: bool, eager: bool) -> bool:
+        """Return whether to speak now.
 
-    def next_at(self) -> float:
-        """Return when it is time to speak again, if nothing happens before."""
-        return self._due
+        Args:
+            news: there is something to tell; only a failure before is a reason to wait.
+            eager: an answer is expected that lets this node go on; do not wait for its time.
+        """
+        due = self._not_before if news else self._due
+        if eager:
+            due = min(due, self._not_before + EAGER_INTERVAL_S)
+        return self._flight is None and now >= due
 
     def send(self, message: Sync) -> None:
         """Send a message; `poll` will have the answer."""

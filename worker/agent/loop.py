@@ -23,7 +23,7 @@ from worker.agent.exporter import Exporter
 from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.launcher import Launcher
 from worker.agent.nest_process import NestProcess
-from worker.agent.reconcile import RankKey, reconcile
+from worker.agent.reconcile import RankKey, reconcile, waits
 from worker.agent.records import RankRecord
 from worker.agent.settings import Settings
 from worker.agent.spools import Spools
@@ -33,6 +33,8 @@ CATCH_UP_BYTES = 64 << 10
 """With more than this to be stored the next sync does not wait for its time."""
 ASK_ALL_EVERY_S = 60.0
 SWEEP_EVERY_S = 10.0
+EAGER_S = 15.0
+"""For so long after it began to wait for the control plane an agent asks more often."""
 FAREWELL_S = 2.0
 """How long a stopping agent tries to tell the control plane how its ranks ended."""
 CRASH_PAUSE_S = 1.0
@@ -98,7 +100,9 @@ class Agent:
         self._stopping = False
         self._ask_all_at = 0.0
         self._sweep_at = 0.0
+        self._eager_until = 0.0
         self._shown: set[RankKey] = set()
+        self._stepping: set[str] = set()
 
     def wake(self) -> None:
         """Have the loop look again at once; for any thread and for signal handlers."""
@@ -145,7 +149,11 @@ class Agent:
         if now >= self._sweep_at:
             self._sweep()
             self._sweep_at = now + SWEEP_EVERY_S
-        if self._exchange.free(now, news=self._news):
+        waiting = waits(self._assignments, self._launcher.seen())
+        if not waiting:
+            self._eager_until = now + EAGER_S
+        eager = waiting and now < self._eager_until
+        if self._exchange.free(now, news=self._news, eager=eager):
             self._exchange.send(self._message())
             self._news = False
 
@@ -187,7 +195,9 @@ class Agent:
             self._spools.add(record.stream, self._launcher.spool(record), cursor=0, tail=True)
         for stream, frames in self._spools.tail():
             self._exporter.take(stream, frames)
-            self._news = self._news or bool(frames.events)
+            self._news = self._news or bool(frames.events) or stream not in self._stepping
+            if frames.rows:
+                self._stepping.add(stream)
         self._exporter.sweep(now)
 
     def _report_exits(self) -> None:
@@ -262,6 +272,7 @@ class Agent:
         for record in records:
             self._spools.drop(record.stream)
             self._shown.discard(record.key)
+            self._stepping.discard(record.stream)
         self._launcher.forget(*key)
         for path in folder.iterdir():
             if path.suffix != ".log":

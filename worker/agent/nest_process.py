@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -103,7 +104,8 @@ class NestProcess:
         return heard
 
     def end(self) -> None:
-        """End it and all that it has forked, at once."""
+        """End it and all that it has forked, at once and for good."""
+        self._start_at = math.inf
         if self._process is not None:
             self._process.kill()
             self._process.wait()

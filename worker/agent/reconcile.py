@@ -5,7 +5,7 @@ Repeating is safe: an action whose effect is already seen is not asked for again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,6 +113,7 @@ def reconcile(assignments: Iterable[Assignment], seen: Seen, *, now: float) -> l
         if because is not None and key not in seen.stopping:
             actions.append(StopGeneration(*key, because))
     actions += [CloseStore(*key) for key in sorted(seen.stores) if key not in wanted]
+    taken = {rank.slot for rank in seen.ranks.values() if rank.phase != "exited"}
     for key, assignment in sorted(wanted.items(), key=lambda item: item[0]):
         if key in seen.stopping or _failures(key, seen):
             continue
@@ -120,8 +121,26 @@ def reconcile(assignments: Iterable[Assignment], seen: Seen, *, now: float) -> l
         if inbox != seen.inboxes.get(key):
             actions.append(WriteInbox(*key, inbox))
         if seen.nest_ready:
-            actions += _starts(assignment, seen)
+            starts = _starts(assignment, seen, taken)
+            taken |= {each.slot for each in starts if isinstance(each, StartRank)}
+            actions += starts
     return actions
+
+
+def waits(assignments: Iterable[Assignment], seen: Seen) -> bool:
+    """Return whether this node can do nothing for some assignment until it hears more.
+
+    A store's address is missing, or all ranks have exited and the generation is still assigned.
+    """
+    for (run, generation), assignment in _current(assignments, seen).items():
+        phases = {
+            rank.phase
+            for (name, number, _), rank in seen.ranks.items()
+            if (name, number) == (run, generation)
+        }
+        if phases == {"exited"} or (not phases and assignment.store is None):
+            return True
+    return False
 
 
 def merged_inbox(before: Inbox | None, assignment: Assignment) -> Inbox:
@@ -175,17 +194,15 @@ def _stop_reason(
     return None
 
 
-def _starts(assignment: Assignment, seen: Seen) -> list[Action]:
+def _starts(assignment: Assignment, seen: Seen, taken: Set[int]) -> list[Action]:
     run, generation = assignment.run, assignment.generation
     known = {rank for name, number, rank in seen.ranks if (name, number) == (run, generation)}
     if assignment.hosts_store and not known and (run, generation) not in seen.stores:
         return [HostStore(run, generation)]
     if assignment.store is None:
         return []
-    living = {key: rank for key, rank in seen.ranks.items() if rank.phase != "exited"}
-    if any(name == run and number < generation for name, number, _ in living):
+    if any(name == run and number < generation for name, number in _living(seen)):
         return []
-    taken = {rank.slot for rank in living.values()}
     return [
         StartRank(assignment, each.rank, each.slot)
         for each in sorted(assignment.ranks, key=lambda each: each.rank)

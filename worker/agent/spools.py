@@ -52,13 +52,13 @@ class SpoolReader:
             frames = self._decode(file.read(limit), offset)
             if frames.end_offset == offset and limit < _WHOLE_FRAME_BYTES:
                 file.seek(offset)
-                frames = self._decode(file.read(_WHOLE_FRAME_BYTES), offset)
+                frames = self._decode(file.read(_WHOLE_FRAME_BYTES), offset, max_frames=1)
         self._header = frames.header
         return frames
 
-    def _decode(self, data: bytes, offset: int) -> Frames:
+    def _decode(self, data: bytes, offset: int, max_frames: int = 1 << 30) -> Frames:
         try:
-            return decode(data, offset=offset, header=self._header)
+            return decode(data, offset=offset, header=self._header, max_frames=max_frames)
         except IntegrityError:
             whole = self._before_damage(data, offset)
             if whole.end_offset == offset:

@@ -1,0 +1,115 @@
+"""Settings of the agent: defaults, precedence, and sentences for what cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.errors import UserError
+from trainmaster.home import Home
+from worker.agent.devices import parse_nvidia_smi
+from worker.agent.settings import MIN_SLOTS, default_node_name, default_slots, read
+
+
+def env(home: Path, **more: str) -> dict[str, str]:
+    return {"TRAINMASTER_HOME": str(home), "TRAINMASTER_TOKEN": "t", **more}
+
+
+def test_everything_has_a_default_but_the_token(tmp_path: Path):
+    settings = read([], env(tmp_path))
+    assert settings.url == "http://127.0.0.1:8700"
+    assert settings.node == default_node_name()
+    assert (settings.process_name, settings.nest_name) == ("agent", "nest")
+    assert settings.slots is None
+    with pytest.raises(UserError, match="token create --role agent"):
+        read([], {"TRAINMASTER_HOME": str(tmp_path)})
+
+
+def test_the_command_line_wins(tmp_path: Path):
+    more = {"TRAINMASTER_NODE_NAME": "a", "TRAINMASTER_SLOTS": "2"}
+    settings = read(["--name", "b", "--slots", "3"], env(tmp_path, **more))
+    assert (settings.node, settings.slots) == ("b", 3)
+
+
+def test_the_port_of_the_installation_gives_the_address(tmp_path: Path):
+    assert read([], env(tmp_path, TRAINMASTER_PORT="9")).url == "http://127.0.0.1:9"
+
+
+def test_a_token_may_lie_in_a_file_or_in_the_state_directory(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    found = read([], {"TRAINMASTER_HOME": str(tmp_path), "TRAINMASTER_TOKEN_FILE": str(file)})
+    assert found.token == "from-file"
+    Home(tmp_path).write_token("stored", "agent-n1")
+    assert read(["--name", "n1"], {"TRAINMASTER_HOME": str(tmp_path)}).token == "stored"
+
+
+def test_ranks_inherit_no_secret_of_ours(tmp_path: Path):
+    more = {"TRAINMASTER_METRICS_TOKEN": "m", "PATH": "/bin"}
+    settings = read([], env(tmp_path, **more))
+    inherited = settings.nest_environment
+    assert not {"TRAINMASTER_TOKEN", "TRAINMASTER_METRICS_TOKEN"} & inherited.keys()
+    assert inherited["PATH"] == "/bin"
+    assert inherited["OMP_NUM_THREADS"] == "1"
+    assert inherited["TRAINMASTER_CACHE"] == str(tmp_path / "cache")
+    assert inherited["GLOO_SOCKET_IFNAME"] == "lo"
+    chosen = read([], env(tmp_path, OMP_NUM_THREADS="4")).nest_environment
+    assert chosen["OMP_NUM_THREADS"] == "4"
+
+
+def test_a_profile_gives_labels_emulation_and_own_links(tmp_path: Path):
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(
+        "labels: {room: a}\n"
+        "emulate: {speed: 0.5}\n"
+        "links: [{from: n1, to: n2, latency_ms: 2, mbps: 100}, {from: n2, to: n1}]\n"
+    )
+    settings = read(["--name", "n1", "--profile", str(profile)], env(tmp_path))
+    assert settings.labels == {"room": "a"}
+    assert settings.emulation.speed == 0.5
+    assert {name: link.mbps for name, link in settings.emulation.links.items()} == {"n2": 100}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("speed: 2", "speed"), ("emulate: {speed: 2}", "emulate.speed"), ("a: [", "neither YAML")],
+)
+def test_a_wrong_profile_is_told_by_field(tmp_path: Path, text: str, told: str):
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(text)
+    with pytest.raises(UserError, match=told):
+        read([], env(tmp_path, TRAINMASTER_PROFILE=str(profile)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRAINMASTER_SLOTS", "many"),
+        ("TRAINMASTER_SLOTS", "0"),
+        ("TRAINMASTER_METRICS_PORT", "70000"),
+        ("TRAINMASTER_NODE_NAME", "../up"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path, name: str, value: str):
+    with pytest.raises(UserError, match=name):
+        read([], env(tmp_path, **{name: value}))
+
+
+def test_names_of_processes_go_in_pairs(tmp_path: Path):
+    settings = read([], env(tmp_path, TRAINMASTER_PROCESS_NAME="agent:n1"))
+    assert settings.nest_name == "nest:n1"
+
+
+def test_slots_follow_the_devices():
+    assert default_slots(["cuda", "cuda"]) == 2
+    assert default_slots(["cpu"]) >= MIN_SLOTS
+
+
+def test_devices_in_an_error_state_are_left_out():
+    listing = "NVIDIA A100, 40960\nTesla V100-PCIE, 16384\nGPU is lost, [Unknown Error]\n"
+    devices = parse_nvidia_smi(listing)
+    assert [(device.name, device.memory_bytes >> 30) for device in devices] == [
+        ("NVIDIA A100", 40),
+        ("Tesla V100-PCIE", 16),
+    ]
