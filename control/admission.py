@@ -37,13 +37,13 @@ def launch(turn: Turn) -> None:
         return
     try:
         begin = succession.beginning(snapshot)
+    except UserError as error:
+        turn.refuse_open(error.message, "restore", "amend")
+        return
+    try:
         plan, why_plan = _plan(turn, begin, snapshot.attempt)
     except SpecError as error:
         turn.give_up("bad_spec", f"The plan cannot be carried out: {error.message}")
-        return
-    except UserError as error:
-        turn.refuse_open(error.message, "restore", "amend")
-        turn.because = error.message
         return
     if plan is None:
         turn.because = why_plan

@@ -80,7 +80,7 @@ def spent_on_restarts(snapshot: RunSnapshot, *, now: datetime) -> str | None:
     restarts = restarts_spent(snapshot, now=now)
     if restarts >= recovery.max_restarts:
         return (
-            f"The budget is spent: {restarts} restarts within 24 h "
+            f"The budget is spent: restarts within 24 h: {restarts} "
             f"(recovery.max_restarts is {recovery.max_restarts})."
         )
     return None
@@ -92,7 +92,7 @@ def spent_on_rollbacks(snapshot: RunSnapshot, *, now: datetime) -> str | None:
     rollbacks = rollbacks_spent(snapshot, now=now)
     if rollbacks >= allowed:
         return (
-            f"The budget is spent: {rollbacks} rollbacks within 24 h "
+            f"The budget is spent: rollbacks within 24 h: {rollbacks} "
             f"(recovery.max_rollbacks is {allowed})."
         )
     return None

@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
-from pydantic import ValidationError
-
 from control import drills, restoring, succession
 from control.decision import NewDrill
 from control.lifecycle import Desired, Happening, State, refusal
 from control.lineage import newest_step
 from control.snapshot import OrderStatus, Request
 from control.turn import Turn
-from trainmaster.document import Document, problems_of
-from trainmaster.errors import SpecError, UserError
+from trainmaster.errors import UserError
 from trainmaster.spec import RunSpec
 
 ANSWER_WITHIN_S = 60.0
@@ -223,13 +220,7 @@ def _amended_spec(turn: Turn, request: Request) -> RunSpec:
     Raises:
         UserError: it is not a spec, or changes what earlier steps were made of.
     """
-    given = request.args.get("spec")
-    if not isinstance(given, Mapping):
-        raise UserError("amend needs the whole new spec.")
-    try:
-        spec = succession.amended_spec(request.args)
-    except ValidationError as error:
-        raise SpecError(problems_of(error, RunSpec, Document(dict(given)))) from error
+    spec = succession.amended_spec(request.args)
     for path in _FIXED_BY_LINEAGE:
         if _field(spec, path) != _field(turn.snapshot.run.spec, path):
             raise UserError(

@@ -16,6 +16,8 @@ from control.lifecycle import State
 from control.lineage import inherited_lr_windows, inherited_skip
 from control.snapshot import Attempt, Incident, LrWindow, Range, Request, RunSnapshot
 from trainmaster.batches import normalise
+from trainmaster.document import Document, validate
+from trainmaster.errors import UserError
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
@@ -50,7 +52,11 @@ def beginning(snapshot: RunSnapshot) -> Beginning:
     if "amend" in asked:
         request = asked["amend"]
         return _continued(
-            snapshot, "amend", _asked("amended the run", request), request, _amended(request)
+            snapshot,
+            "amend",
+            _asked("amended the run", request),
+            request,
+            amended_spec(request.args),
         )
     if newest is None:
         return _continued(snapshot, "start", "The first attempt.", asked.get("resume"))
@@ -66,12 +72,15 @@ def beginning(snapshot: RunSnapshot) -> Beginning:
 
 
 def amended_spec(args: Mapping[str, Any]) -> RunSpec:
-    """Return the spec that an amend request carries."""
-    return RunSpec.model_validate(args["spec"])
+    """Return the spec that an amend request carries.
 
-
-def _amended(request: Request) -> RunSpec:
-    return amended_spec(request.args)
+    Raises:
+        UserError: it carries none, or one that is wrong.
+    """
+    given = args.get("spec")
+    if not isinstance(given, Mapping):
+        raise UserError("amend needs the whole new spec.")
+    return validate(RunSpec, Document(dict(given)))
 
 
 def _asked(what: str, request: Request) -> str:

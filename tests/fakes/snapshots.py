@@ -35,6 +35,7 @@ from trainmaster.spec import RunSpec
 from trainmaster.wire import WorkloadInfo
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
+RULES = packs.load("default")
 WORKLOAD = WorkloadInfo(num_layers=8, num_parameters=1000, num_samples=10_000, code_sha256="c")
 
 
@@ -187,7 +188,7 @@ def running(**changes: Any) -> RunSnapshot:
             checkpoint(40, "committed"),
             checkpoint(50, "committed"),
         ),
-        rules=packs.load("default"),
+        rules=RULES,
         windows=windows(50),
         control_up_since=NOW - timedelta(hours=1),
     )

@@ -219,9 +219,7 @@ def test_a_lost_node_makes_the_run_unreachable_and_never_restarts_it():
     decision = decided(running(nodes=(silent,)))
     assert decision.state == "unreachable"
     assert decision.attempt_end is None
-    hours_later = decided(
-        running(state="unreachable", nodes=(silent,)), NOW + timedelta(hours=5)
-    )
+    hours_later = decided(running(state="unreachable", nodes=(silent,)), NOW + timedelta(hours=5))
     assert hours_later.attempt_end is None
 
 
@@ -291,9 +289,7 @@ def test_ranks_that_exit_without_a_word_have_failed():
 
 
 def test_ranks_that_have_met_make_the_run_running():
-    snapshot = running(
-        state="starting", attempts=(at.attempt(first_step=None, last_step=None),)
-    )
+    snapshot = running(state="starting", attempts=(at.attempt(first_step=None, last_step=None),))
     assert decided(snapshot).state == "running"
 
 
