@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import os
 import signal
-import time
 from pathlib import Path
-
-import pytest
 
 from tests.distributed.ranks import plan_of, started, tiny_spec, trained
 from trainmaster.errors import ExitCode
 from trainmaster.orders import Drill
 from trainmaster.spool import is_missing
-from worker.launch import Emulation
 
 PAIR = {"replicas": 2, "stages": 2}
 LONG = 100_000
@@ -122,19 +118,3 @@ def test_a_corrupted_checkpoint_is_refused_when_it_is_needed(tmp_path: Path, cor
     assert ExitCode.INTEGRITY in codes
     failed = [event for rank in (0, 1) for event in generation.events("restore_failed", rank)]
     assert [event["file"] for event in failed] == [fired["file"]]
-
-
-@pytest.mark.parametrize("emulation", [Emulation(layer_time_s=0.005), Emulation(speed=0.25)])
-def test_an_emulated_device_takes_its_time_and_keeps_the_bits(
-    tmp_path: Path, corpus: Path, emulation: Emulation
-) -> None:
-    spec = tiny_spec(corpus, steps=3)
-    plan = plan_of(spec, stages=2)
-    twin = trained(tmp_path / "twin", spec, plan)
-    began = time.monotonic()
-    seen = trained(tmp_path / "slow", spec, plan, emulation=dict.fromkeys(range(2), emulation))
-    assert seen.weights_sha256() == twin.weights_sha256()
-    if emulation.layer_time_s:
-        # 8 micro-batches of 2 layers, forward once and backward twice the time.
-        assert min(seen.series("compute_s")) >= 8 * 2 * 3 * 0.005
-        assert time.monotonic() - began > 3 * 8 * 2 * 3 * 0.005

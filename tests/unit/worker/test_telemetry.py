@@ -1,0 +1,90 @@
+"""Sample rows: their values from what was measured, written one step late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.metrics import STEP_METRIC_NAMES
+from trainmaster.spool import Header, decode, is_missing
+from worker.guard import NO_ORDER, Status
+from worker.reduce import Synchronisation
+from worker.spoolfile import SpoolFile
+from worker.telemetry import StepRecord, Telemetry, node_memory, row_of
+
+
+def record(step: int = 1, **changes: object) -> StepRecord:
+    status = Status(
+        loss=2.5,
+        weight=100.0,
+        grad_norm=0.5,
+        replica_norms=(1.0, 1.0),
+        non_finite=(0, 0),
+        spans_s=(0.8, 0.5),
+        order=NO_ORDER,
+    )
+    values: dict[str, object] = {
+        "step": step,
+        "status": status,
+        "lr": 1e-3,
+        "applied": True,
+        "step_time_s": 1.0,
+        "compute_s": 0.6,
+        "p2p_wait_s": 0.1,
+        "optimizer_s": 0.01,
+        "data_s": 0.02,
+        "checkpoint_stall_s": 0.0,
+        "sync": Synchronisation(seconds=0.01, num_bytes=1000),
+        "replica": 0,
+        "num_replicas": 2,
+    }
+    return StepRecord(**(values | changes))  # type: ignore[arg-type]
+
+
+def row(**changes: object) -> dict[str, float]:
+    values = row_of(record(**changes), 300, (50, 200))
+    return dict(zip(STEP_METRIC_NAMES, values, strict=True))
+
+
+def test_ratios_follow_from_seconds() -> None:
+    seen = row()
+    assert seen["bubble_ratio"] == pytest.approx(1 - 0.6 / 0.8)
+    assert seen["utilization_ratio"] == pytest.approx(0.6)
+    assert seen["memory_used_ratio"] == 0.25
+    assert seen["latency_ms"] == pytest.approx(10)
+    assert seen["bandwidth_bytes_per_s"] == pytest.approx(2 * 1 / 2 * 1000 / 0.01)
+
+
+def test_what_was_not_measured_is_missing_and_not_zero() -> None:
+    seen = row(num_replicas=1, sync=Synchronisation(0.0, 0))
+    assert is_missing(seen["latency_ms"])
+    assert is_missing(seen["bandwidth_bytes_per_s"])
+    assert seen["allreduce_s"] == 0
+
+
+def test_a_rank_that_computes_longer_than_its_pipeline_s_span_has_no_negative_bubble() -> None:
+    assert row(replica=1)["bubble_ratio"] == 0.0
+
+
+def test_a_row_is_written_with_the_next_one_or_when_flushed(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    telemetry = Telemetry(
+        SpoolFile(path, Header("r/1/0", STEP_METRIC_NAMES)), claimed_memory_bytes=1 << 40
+    )
+
+    def steps() -> list[int]:
+        return [step for step, _, _ in decode(path.read_bytes(), offset=0, header=None).rows]
+
+    telemetry.record(record(step=1))
+    assert steps() == []
+    telemetry.record(record(step=2))
+    assert steps() == [1]
+    telemetry.flush()
+    telemetry.flush()
+    assert steps() == [1, 2]
+
+
+def test_a_node_knows_its_memory() -> None:
+    used, total = node_memory()
+    assert 0 < used < total
