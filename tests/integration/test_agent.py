@@ -159,6 +159,7 @@ def test_a_killed_rank_is_reported_at_once_and_its_group_is_ended(
     assert time.monotonic() - killed_at < 4.0
     others = [each for each in plane.events("rank_exited") if each["rank"] != 1]
     assert [each["because"] for each in others] == ["rank 1 failed"] * 2
+    assert [each["stopped"] for each in plane.events("rank_exited")] == [False, True, True]
 
 
 def test_a_superseded_generation_is_dead_before_the_next_begins(
@@ -271,14 +272,14 @@ def test_a_workload_is_described_in_a_child(plane: FakeControlPlane, node: Node)
 def test_verify_and_retire_tell_why_they_cannot(
     plane: FakeControlPlane, node: Node, tmp_path: Path
 ):
-    nothing = (tmp_path / "g1-step5").as_uri()
+    nothing = (tmp_path / "not-mounted" / "g1-step5").as_uri()
     plane.chores = [
         Chore(id=7, kind="verify", args={"location": nothing}),
         Chore(id=8, kind="retire", args={"location": tmp_path.as_uri()}),
     ]
     until(lambda: len(plane.events("chore_done")) == 2)
     verified, retired = sorted(plane.events("chore_done"), key=lambda each: each["id"])
-    assert (verified["ok"], verified["code"]) == (False, "not_found")
+    assert (verified["ok"], verified["code"]) == (False, "unavailable")
     assert (retired["ok"], retired["code"]) == (False, "not_a_checkpoint")
 
 

@@ -280,6 +280,8 @@ class Launcher:
             self._tell("rank_started", _naming(key) | {"pid": fact.pid})
         elif isinstance(fact, Exited):
             stop = self._stops.get(key[:2])
+            if stop is not None:
+                self._update(key, stopped=True)
             self._exited(key, fact.exit_code, fact.signal, stop.because if stop else None)
 
     def _about_store(self, fact: Forked | Said | Exited) -> None:

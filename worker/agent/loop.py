@@ -214,6 +214,7 @@ class Agent:
                 "rank": record.rank,
                 "exit_code": record.exit_code,
                 "signal": record.signal,
+                "stopped": record.stopped,
                 "because": record.because,
             }
             if record.failed:

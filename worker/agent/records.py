@@ -17,6 +17,7 @@ class RankRecord(Message):
     Attributes:
         pid, started: the process, once it is forked.
         exit_code, signal: how it ended; one of them is set once `exited_at` is.
+        stopped: the agent ended it on purpose, so that its end is no cause of anything.
         because: why the agent ended it or thinks that it ended, if it knows more than that.
         reported: its exit stands in the journal.
     """
@@ -32,6 +33,7 @@ class RankRecord(Message):
     exit_code: int | None = None
     signal: int | None = None
     exited_at: AwareDatetime | None = None
+    stopped: bool = False
     because: str | None = None
     reported: bool = False
 
