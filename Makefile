@@ -5,7 +5,7 @@ BIN := .venv/bin
 FAST := not distributed and not postgres and not prometheus and not browser and not scenario and not slow
 PYTEST_ARGS ?=
 
-.PHONY: help setup run test check fmt lock clean
+.PHONY: help setup run test check fmt docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -32,6 +32,10 @@ test: setup ## the whole test suite, with the system packages it needs
 fmt: setup ## format, and repair what ruff can repair
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+docs: setup ## write the pages that follow from code
+	$(BIN)/python -m scripts.generate_docs
+	$(BIN)/python -m scripts.lifecycle_chart
 
 lock: ## resolve pyproject.toml anew into requirements.lock
 	scripts/lock
