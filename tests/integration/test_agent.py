@@ -279,8 +279,8 @@ def test_verify_and_retire_tell_why_they_cannot(
     ]
     until(lambda: len(plane.events("chore_done")) == 2)
     verified, retired = sorted(plane.events("chore_done"), key=lambda each: each["id"])
-    assert (verified["ok"], verified["code"]) == (False, "unavailable")
-    assert (retired["ok"], retired["code"]) == (False, "not_a_checkpoint")
+    assert (verified["ok"], verified["retryable"]) == (False, True)
+    assert (retired["code"], retired["retryable"]) == ("not_a_checkpoint", False)
 
 
 def test_metrics_are_promised_shown_and_gone(plane: FakeControlPlane, node: Node):

@@ -76,8 +76,14 @@ class Chores:
             if error is None:
                 self._conclude(number, ok=True, result=future.result())
             else:
-                code = error.code if isinstance(error, TrainmasterError) else "failed"
-                self._conclude(number, ok=False, because=str(error), code=code)
+                known = error if isinstance(error, TrainmasterError) else None
+                self._conclude(
+                    number,
+                    ok=False,
+                    because=str(error),
+                    code=known.code if known else "failed",
+                    retryable=known is not None and known.retryable,
+                )
 
     def _begin(self, chore: Chore) -> None:
         args = chore.args

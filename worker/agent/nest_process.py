@@ -13,7 +13,7 @@ from pathlib import Path
 
 from worker.nest.messages import Fact, Ready, Request, encode, parse_fact
 
-NEST_COMMAND = (sys.executable, "-m", "worker.nest")
+NEST_COMMAND = (sys.executable, *(["-P"] if sys.flags.safe_path else []), "-m", "worker.nest")
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 30.0
 _READ_BYTES = 1 << 16

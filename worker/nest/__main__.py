@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from trainmaster.errors import SpecError
 from trainmaster.home import identity
@@ -203,6 +204,9 @@ def main() -> None:
     parser.add_argument("--describe", default="worker.describe", help="module with describe()")
     options = parser.parse_args()
     die_with_parent(options.agent)
+    if sys.flags.safe_path:
+        # A user's workload may lie where the agent was started, but shadows nothing of ours.
+        sys.path.append(str(Path.cwd()))
     facts = os.dup(1)
     os.set_inheritable(facts, False)
     os.dup2(2, 1)  # what an imported module prints is no message
