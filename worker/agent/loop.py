@@ -103,6 +103,7 @@ class Agent:
         self._eager_until = 0.0
         self._shown: set[RankKey] = set()
         self._stepping: set[str] = set()
+        self._damaged: set[str] = set()
 
     def wake(self) -> None:
         """Have the loop look again at once; for any thread and for signal handlers."""
@@ -141,6 +142,7 @@ class Agent:
             self._launcher.do(action)
         self._look_at_spools(now)
         self._chores.poll()
+        self._report_damage()
         self._report_exits()
         if now >= self._ask_all_at:
             self._spools.ask_all()
@@ -199,6 +201,13 @@ class Agent:
             if frames.rows:
                 self._stepping.add(stream)
         self._exporter.sweep(now)
+
+    def _report_damage(self) -> None:
+        for stream, because in self._spools.damaged().items():
+            if stream not in self._damaged:
+                self._damaged.add(stream)
+                log.error("%s: %s", stream, because)
+                self._tell("spool_damaged", {"stream": stream, "because": because})
 
     def _report_exits(self) -> None:
         """Write exits into the journal, each once its rank's last words are stored."""
