@@ -15,9 +15,10 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from control.db import chores, tables
+from control.db import chores, chunks, samples, tables
+from control.db.segments import Segment
 from control.db.upsert import upsert
-from control.db.values import plain
+from control.db.values import number_word
 from trainmaster.ids import checkpoint_id
 
 _RANK_STATES = ("assigned", "started", "ready", "exited")
@@ -139,7 +140,7 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         "manifest_sha256": digest,
         "created_at": told.at,
         "tries": 0,
-        "loss": plain(told.data.get("loss")),
+        "loss": _loss_at(connection, told.run, told.generation, step),
         "because": f"committed by generation {told.generation} after it was superseded"
         if superseded
         else "",
@@ -151,6 +152,14 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         [row],
         keep=[name for name in row if name not in {"bytes", "files"}],
     )
+
+
+def _loss_at(connection: Connection, run: str, generation: int, step: int) -> float | str | None:
+    """Return the loss of a step, None while its sample has not come (see `facts`)."""
+    found = samples.read(connection, run, "loss", [Segment(generation, step - 1, step)])
+    if len(found) == 0 or bool(chunks.missing(found.values)[0]):
+        return None
+    return number_word(float(found.values[0]))
 
 
 def _order_changed(connection: Connection, told: Told, now: datetime) -> None:

@@ -19,8 +19,9 @@ from sqlalchemy import Connection, func, select, update
 from control.db import chunks, effects, history, samples, tables
 from control.db.effects import Told
 from control.db.upsert import upsert
-from control.db.values import storable, storable_tree
+from control.db.values import number_word, storable, storable_tree
 from trainmaster.ids import is_agent_stream, parse_rank_stream
+from trainmaster.spool import is_missing
 from trainmaster.wire import Batch, Columns, Event, Running, Sync
 
 MAX_EVENT_DATA = 64 << 10
@@ -155,6 +156,8 @@ def _store_samples(
     run, generation, rank = key
     rows = chunks.rows_of(told.steps, told.at, told.values)
     samples.append(connection, run, generation, rank, rows)
+    if rank == 0 and "loss" in rows.values:
+        _tell_checkpoints(connection, run, generation, rows)
     first, last = min(told.steps), max(told.steps)
     r, a = tables.ranks.c, tables.attempts.c
     connection.execute(
@@ -173,6 +176,26 @@ def _store_samples(
         .where(*of_attempt, func.coalesce(a.last_step, last - 1) < last)
         .values(last_step=last)
     )
+
+
+def _tell_checkpoints(connection: Connection, run: str, generation: int, rows: chunks.Rows) -> None:
+    """Give the loss of its step to a checkpoint that was committed before its sample came."""
+    c = tables.checkpoints.c
+    waiting = connection.execute(
+        select(c.id, c.step).where(
+            c.run == run,
+            c.generation == generation,
+            c.loss.is_(None),
+            c.step.between(int(rows.steps[0]), int(rows.steps[-1])),
+        )
+    )
+    losses = dict(zip(rows.steps.tolist(), rows.values["loss"].tolist(), strict=True))
+    for checkpoint, step in waiting.all():
+        loss = losses.get(step)
+        if loss is not None and not is_missing(loss):
+            connection.execute(
+                update(tables.checkpoints).where(c.id == checkpoint).values(loss=number_word(loss))
+            )
 
 
 def _store_agent_events(

@@ -235,3 +235,15 @@ def test_a_node_keeps_its_cordon_and_the_day_it_first_came(scene: Scene) -> None
     node = scene.row(tables.nodes)
     assert (node["cordoned"], node["boot"], node["first_seen_at"]) == (True, "b2", first)
     assert node["last_seen_at"] == scene.clock.now()
+
+
+@pytest.mark.parametrize("sample_first", [True, False])
+def test_a_checkpoint_knows_the_loss_of_its_step_whichever_is_told_first(
+    scene: Scene, *, sample_first: bool
+) -> None:
+    sample = {"samples": columns([9, 10, 11], loss=[3.0, 2.5, 2.0])}
+    commit = {"events": [committed(scene, 10)]}
+    first, second = (sample, commit) if sample_first else (commit, sample)
+    scene.sync(scene.batch(0, 10, **first))  # type: ignore[arg-type]
+    scene.sync(scene.batch(10, 20, **second))  # type: ignore[arg-type]
+    assert scene.row(tables.checkpoints)["loss"] == 2.5
