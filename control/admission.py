@@ -1,7 +1,9 @@
-"""Gives a waiting run its slots and its next attempt: all ranks at once, or a sentence that says what is waited for. Pure.
+"""Gives a waiting run its slots and its next attempt: all ranks at once, or a sentence that says
+what is waited for. Pure.
 
-Who has waited longest and has the highest priority goes first. Others may pass a run that has had its turn for `PASS_AFTER_S`
-and did not fit, so that one which is too big for the nodes present does not block the rest.
+Who has waited longest and has the highest priority goes first. Others may pass a run that has had
+its turn for `PASS_AFTER_S` and did not fit, so that one which is too big for the nodes present does
+not block the rest.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def _must_let_others_pass(turn: Turn) -> bool:
 
 
 def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | None, str]:
-    """Return the plan to run, unplaced, and why this one; None when it must wait for a slot to plan for."""
+    """Return the plan to run, unplaced, and why this one; None when it must wait for a slot to plan
+    for.
+    """
     snapshot = turn.snapshot
     workload = snapshot.run.workload
     assert workload is not None, "a plan needs the workload's description"

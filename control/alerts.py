@@ -14,7 +14,9 @@ ACTIVE = frozenset({"pending", "firing"})
 
 
 def update(turn: Turn, judgements: Sequence[Judgement], generation: int) -> None:
-    """Write what has changed: new alerts, alerts that fire, heal or are over, and those whose rule is gone."""
+    """Write what has changed: new alerts, alerts that fire, heal or are over, and those whose rule
+    is gone.
+    """
     alerts = {alert.rule: alert for alert in turn.snapshot.alerts if alert.scope == SCOPE}
     for judgement in judgements:
         _follow(turn, judgement, alerts.get(judgement.rule.name), generation)
@@ -63,7 +65,8 @@ def _fire(turn: Turn, judgement: Judgement, generation: int) -> None:
     turn.alerts.append(change)
     turn.tell(
         "alert_firing",
-        f"{judgement.rule.name}: {judgement.rule.metric} is bad since step {change.first_bad_step}.",
+        f"{judgement.rule.name}: {judgement.rule.metric} is bad since step "
+        f"{change.first_bad_step}.",
         rule=judgement.rule.name,
         first_bad_step=change.first_bad_step,
         severity=judgement.rule.severity,

@@ -1,7 +1,9 @@
-"""What may still be done without a person: counted from the attempts, so that nothing is kept in memory. Pure.
+"""What may still be done without a person: counted from the attempts, so that nothing is kept in
+memory. Pure.
 
-A budget counts what was begun within the last 24 h and since a person last began an attempt: whoever resumes or restores
-a run has looked at it. A restart that was followed by a new commit is refunded.
+A budget counts what was begun within the last 24 h and since a person last began an attempt:
+whoever resumes or restores a run has looked at it. A restart that was followed by a new commit is
+refunded.
 """
 
 from __future__ import annotations

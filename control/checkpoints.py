@@ -1,7 +1,9 @@
-"""Which checkpoint a generation begins from, and how checkpoints are judged: trusted, quarantined, abandoned. Pure.
+"""Which checkpoint a generation begins from, and how checkpoints are judged: trusted, quarantined,
+abandoned. Pure.
 
-After an exit without numeric evidence the newest good one on the surviving lineage is used. After numeric trouble it is the
-newest trusted one from before the first bad step. One that failed is never tried again by itself.
+After an exit without numeric evidence the newest good one on the surviving lineage is used. After
+numeric trouble it is the newest trusted one from before the first bad step. One that failed is
+never tried again by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Choice:
 
 
 def interval(spec: RunSpec) -> int:
-    """Return the steps between checkpoints: as asked; for `auto` a tenth of the run, within 10 and 1000, and at least one per run."""
+    """Return the steps between checkpoints: as asked; for `auto` a tenth of the run, within 10 and
+    1000, and at least one per run.
+    """
     every = spec.checkpoint.every_steps
     if every != "auto":
         return every
@@ -43,14 +47,16 @@ def interval(spec: RunSpec) -> int:
 
 
 def choose_newest(snapshot: RunSnapshot) -> Choice:
-    """Return the newest good checkpoint on the surviving lineage: what an exit without numeric evidence is followed by."""
+    """Return the newest good checkpoint on the surviving lineage: what an exit without numeric
+    evidence is followed by.
+    """
     candidates = _candidates(snapshot)
     for checkpoint in candidates:
         tried = budgets.tries(snapshot, checkpoint.id)
         if tried < budgets.TRIES_PER_CHECKPOINT:
             return Choice(
                 checkpoint,
-                f"Goes on from {checkpoint.id} (step {checkpoint.step}), the newest good checkpoint.",
+                f"Goes on from {_named(checkpoint)}, the newest good checkpoint.",
             )
     if candidates:
         return Choice(
@@ -73,20 +79,25 @@ def choose_before(snapshot: RunSnapshot, first_bad_step: int) -> Choice:
         if checkpoint.state == "trusted":
             return Choice(
                 checkpoint,
-                f"Goes back to {checkpoint.id} (step {checkpoint.step}), the newest trusted checkpoint before step "
+                f"Goes back to {_named(checkpoint)}, the newest trusted checkpoint before step "
                 f"{first_bad_step}, the first bad one.",
             )
     for checkpoint in before:
         if _healthy_step_between(snapshot, checkpoint.step, first_bad_step):
             return Choice(
                 checkpoint,
-                f"Goes back to {checkpoint.id} (step {checkpoint.step}): none before step {first_bad_step}, the first bad "
-                "one, is trusted yet, and healthy steps followed this one.",
+                f"Goes back to {_named(checkpoint)}: none before step {first_bad_step}, the first "
+                "bad one, is trusted yet, and healthy steps followed this one.",
             )
     return Choice(
         None,
-        f"Begins again at step 0: no usable checkpoint lies before step {first_bad_step}, the first bad one.",
+        f"Begins again at step 0: no usable checkpoint lies before step {first_bad_step}, the "
+        "first bad one.",
     )
+
+
+def _named(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.id} (step {checkpoint.step})"
 
 
 def _candidates(snapshot: RunSnapshot) -> list[Checkpoint]:
@@ -103,7 +114,9 @@ def _candidates(snapshot: RunSnapshot) -> list[Checkpoint]:
 
 
 def judge(turn: Turn) -> None:
-    """Quarantine what failed its reading, mark what is off the lineage, promote what has proved itself, have the rest read."""
+    """Quarantine what failed its reading, mark what is off the lineage, promote what has proved
+    itself, have the rest read.
+    """
     lineage = surviving(turn.snapshot)
     mark_abandoned(turn, lineage)
     for checkpoint in turn.snapshot.checkpoints:
@@ -147,7 +160,9 @@ def _mark(turn: Turn, checkpoint: Checkpoint, because: str, *, abandoned: bool) 
 
 
 def is_healthy_after(snapshot: RunSnapshot, step: int) -> bool:
-    """Return whether `trust_after_steps` healthy steps have followed `step` on the surviving lineage."""
+    """Return whether `trust_after_steps` healthy steps have followed `step` on the surviving
+    lineage.
+    """
     last_step = step + snapshot.run.spec.checkpoint.trust_after_steps
     return newest_step(snapshot) >= last_step and not any(
         step < bad <= last_step for bad in unhealthy_steps(snapshot)
@@ -155,7 +170,9 @@ def is_healthy_after(snapshot: RunSnapshot, step: int) -> bool:
 
 
 def unhealthy_steps(snapshot: RunSnapshot) -> set[int]:
-    """Return the steps in the windows whose update was skipped, or whose loss or gradient norm is not finite."""
+    """Return the steps in the windows whose update was skipped, or whose loss or gradient norm is
+    not finite.
+    """
     unhealthy = {each.step for each in snapshot.windows.get("applied", ()) if each.value == 0}
     for metric in ("loss", "grad_norm"):
         unhealthy |= {
@@ -229,7 +246,9 @@ def _unjudged(turn: Turn, lineage: Lineage) -> Iterable[Checkpoint]:
 
 
 def chore(kind: str, checkpoint: Checkpoint, snapshot: RunSnapshot) -> NewChore:
-    """Return a chore on `checkpoint` for the node that wrote its manifest, while that node is known."""
+    """Return a chore on `checkpoint` for the node that wrote its manifest, while that node is
+    known.
+    """
     home = None
     for attempt in snapshot.attempts:
         if attempt.generation == checkpoint.generation:

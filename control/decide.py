@@ -1,5 +1,5 @@
-"""The brain: what one turn wants changed, given all that is known. No clock, no I/O, no randomness: the same snapshot and the same
-instant always give the same decision.
+"""The brain: what one turn wants changed, given all that is known. No clock, no I/O, no randomness:
+the same snapshot and the same instant always give the same decision.
 
 Read from top to bottom, a turn
 1. passes on what ranks answered,
@@ -9,8 +9,8 @@ Read from top to bottom, a turn
 5. begins the next attempt of a run that waits for one,
 6. judges checkpoints and lets the superfluous go.
 
-An attempt ends in one turn and the next one begins in another, which is due at once: why it begins is read from rows alone, so a control
-plane that dies in between goes on as if it had not.
+An attempt ends in one turn and the next one begins in another, which is due at once: why it begins
+is read from rows alone, so a control plane that dies in between goes on as if it had not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What one turn wants changed: values that `control.db.apply` writes in one transaction, guarded by the run's version.
+"""What one turn wants changed: values that `control.db.apply` writes in one transaction, guarded by
+the run's version.
 
 A decision with no changes only moves `next_look_at`, which is not guarded.
 """
@@ -27,10 +28,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """A new generation. The slots of its placements are claimed under a unique constraint; a clash rolls the turn back.
+    """A new generation. The slots of its placements are claimed under a unique constraint; a clash
+    rolls the turn back.
 
-    Whatever the older generation left unapplied of its orders ends as refused: superseded. Checkpoints of other generations above
-    `resumed_from_step` that are not on the new lineage are marked abandoned by an explicit `CheckpointChange`.
+    Whatever the older generation left unapplied of its orders ends as refused: superseded.
+    Checkpoints of other generations above `resumed_from_step` that are not on the new lineage are
+    marked abandoned by an explicit `CheckpointChange`.
     """
 
     generation: int
@@ -51,7 +54,9 @@ class NewAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """The end of the current generation: its ranks are withdrawn from assignments and its slots are free."""
+    """The end of the current generation: its ranks are withdrawn from assignments and its slots are
+    free.
+    """
 
     generation: int
     state: str
@@ -126,7 +131,8 @@ class IncidentChange:
 class NewDrill:
     """A drill for `generation`; `request` is the person's.
 
-    A sticky drill is carried into each later generation under the same id, so (run, generation, id) tells drills apart.
+    A sticky drill is carried into each later generation under the same id, so (run, generation, id)
+    tells drills apart.
     """
 
     drill: Drill
@@ -148,7 +154,8 @@ class NewEvent:
 class NewChore:
     """Work for an agent. `node` None lets any present node take it.
 
-    `verify` and `retire` carry {"location", "checkpoint"}, `describe` {"workload", "params", "data"}.
+    `verify` and `retire` carry {"location", "checkpoint"}, `describe` {"workload", "params",
+    "data"}.
     """
 
     kind: str
@@ -161,11 +168,12 @@ class Decision:
     """What should change. None leaves a field as it is.
 
     Attributes:
-        because: when not empty, replaces the run's `because`: why it is in this state, or what it waits for.
+        because: when not empty, replaces the run's `because`: why it is in this state, or what it
+            waits for.
         code: of a failure; a changed state without one takes an earlier code away.
         spec: the amended spec.
-        next_look_at: when the run is due again; at `now` when this turn's change lets the next one act at once. New facts and
-            requests make a run due earlier.
+        next_look_at: when the run is due again; at `now` when this turn's change lets the next one
+            act at once. New facts and requests make a run due earlier.
     """
 
     run: str

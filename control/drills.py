@@ -1,4 +1,6 @@
-"""Drills: faults on purpose. A sticky one goes into later generations as the batches for which it fired first. Pure."""
+"""Drills: faults on purpose. A sticky one goes into later generations as the batches for which it
+fired first. Pure.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ def carry(turn: Turn, generation: int) -> None:
 
 
 def poisoned_batches(snapshot: RunSnapshot, status: DrillStatus) -> tuple[tuple[int, int], ...]:
-    """Return the batches that a drill concerns: those of its steps in the generation for which it was first meant.
+    """Return the batches that a drill concerns: those of its steps in the generation for which it
+    was first meant.
 
     Empty while nothing tells: it has not fired, and names no step.
     """

@@ -1,7 +1,9 @@
-"""What the ends of ranks say about their attempt: it finished, or it failed, and what came first. Pure.
+"""What the ends of ranks say about their attempt: it finished, or it failed, and what came first.
+Pure.
 
-A rank that lost a peer ends with exit 75. That is a consequence; the first failure is the earliest one that is not, and it alone
-gives the attempt its cause. However many ranks fall, an attempt fails once.
+A rank that lost a peer ends with exit 75. That is a consequence; the first failure is the earliest
+one that is not, and it alone gives the attempt its cause. However many ranks fall, an attempt fails
+once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from control.snapshot import Rank, RunSnapshot
 from trainmaster.errors import ExitCode
 
 SETTLE_S = 2.0
-"""How long to wait for the real cause when so far only consequences, or an exit without a last word, were reported."""
+"""How long to wait for the real cause when so far only consequences, or an exit without a last
+word, were reported.
+"""
 
 _MEANINGS = {
     ExitCode.NUMERIC_STOP: "numbers went bad",
@@ -45,7 +49,9 @@ class FirstFailure:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """All ranks ended as they should. `ordered` tells that they were ordered to, before the last step."""
+    """All ranks ended as they should. `ordered` tells that they were ordered to, before the last
+    step.
+    """
 
     step: int | None
     ordered: bool
@@ -53,7 +59,9 @@ class Finish:
 
 
 def first_failure(snapshot: RunSnapshot, *, now: datetime) -> FirstFailure | None:
-    """Return the first failure among the ranks, once it is known; None while there is none or the cause may still come."""
+    """Return the first failure among the ranks, once it is known; None while there is none or the
+    cause may still come.
+    """
     failed = [rank for rank in snapshot.ranks if _has_failed(rank)]
     if failed:
         failed.sort(key=lambda rank: (_is_consequence(rank), rank.exited_at or now, rank.rank))
@@ -66,13 +74,16 @@ def first_failure(snapshot: RunSnapshot, *, now: datetime) -> FirstFailure | Non
         if started_anew(rank, snapshot.nodes):
             return FirstFailure(
                 rank.rank,
-                f"rank {rank.rank} ended with its agent: the agent of node {rank.node} was started anew",
+                f"rank {rank.rank} ended with its agent: the agent of node {rank.node} was started "
+                "anew",
             )
     return _exit_without_word(snapshot, now)
 
 
 def finish(snapshot: RunSnapshot, *, now: datetime) -> Finish | None:
-    """Return how the attempt finished: all ranks exited with 0, and what they told of it has arrived."""
+    """Return how the attempt finished: all ranks exited with 0, and what they told of it has
+    arrived.
+    """
     ranks = snapshot.ranks
     if not ranks or any(rank.state != "exited" or _has_failed(rank) for rank in ranks):
         return None
@@ -96,7 +107,9 @@ def _is_consequence(rank: Rank) -> bool:
 
 
 def _is_fresh(rank: Rank, now: datetime) -> bool:
-    """Whether the rank ended just now. `exited_at` is its node's clock: one that runs ahead is not waited for."""
+    """Whether the rank ended just now. `exited_at` is its node's clock: one that runs ahead is not
+    waited for.
+    """
     if rank.exited_at is None:
         return False
     return 0 <= (now - rank.exited_at).total_seconds() < SETTLE_S
@@ -113,7 +126,9 @@ def _failure_of(rank: Rank) -> FirstFailure:
 
 
 def _told(rank: Rank) -> str:
-    """What the rank said of its end: its own sentence, or the file and digests that its restore stumbled over."""
+    """What the rank said of its end: its own sentence, or the file and digests that its restore
+    stumbled over.
+    """
     said = rank.failure or {}
     sentence = str(said.get("because") or said.get("message") or said.get("error") or "")
     file = said.get("file")
@@ -124,7 +139,9 @@ def _told(rank: Rank) -> str:
 
 
 def _exit_without_word(snapshot: RunSnapshot, now: datetime) -> FirstFailure | None:
-    """An exit 0 without the event that tells of it, after time enough for it to arrive: nobody trains on."""
+    """An exit 0 without the event that tells of it, after time enough for it to arrive: nobody
+    trains on.
+    """
     ranks = snapshot.ranks
     if not ranks or any(rank.state != "exited" for rank in ranks):
         return None

@@ -1,9 +1,12 @@
-"""Incidents: a firing rule acts, the action is verified, and what did not help is followed by the next rung. Pure.
+"""Incidents: a firing rule acts, the action is verified, and what did not help is followed by the
+next rung. Pure.
 
-A rollback always changes something (batches are skipped, or the learning rate is lowered), and always costs: resume is bit-exact, so
-the same state, data and draws would give the same trouble again. After an action the run is on probation until `PROBATION_STEPS`
-healthy steps lie beyond the last bad one: then the incident is closed. Fires anything before that, the same incident climbs a rung,
-within the rule's `max_actions` and the run's `recovery.max_rollbacks`; past them the run fails and a person is asked.
+A rollback always changes something (batches are skipped, or the learning rate is lowered), and
+always costs: resume is bit-exact, so the same state, data and draws would give the same trouble
+again. After an action the run is on probation until `PROBATION_STEPS` healthy steps lie beyond the
+last bad one: then the incident is closed. Fires anything before that, the same incident climbs a
+rung, within the rule's `max_actions` and the run's `recovery.max_rollbacks`; past them the run
+fails and a person is asked.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ PROBATION_STEPS = 20
 
 
 def act(turn: Turn, judgements: Sequence[Judgement]) -> None:
-    """Let the most severe rule that fires and may act take its next action; the others join its incident."""
+    """Let the most severe rule that fires and may act take its next action; the others join its
+    incident.
+    """
     attempt = turn.attempt
     if attempt is None or turn.state != State.RUNNING:
         return
@@ -130,8 +135,9 @@ def _take(turn: Turn, attempt: Attempt, judgement: Judgement, incident: Incident
     elif action is None:
         taken = ", ".join(str(each.get("action")) for each in incident.actions)
         spent = (
-            f"The budget is spent: the rule {judgement.rule.name} has acted {len(incident.actions)} times on this "
-            f"incident ({taken}; max_actions is {judgement.rule.max_actions})."
+            f"The budget is spent: the rule {judgement.rule.name!r} has acted "
+            f"{len(incident.actions)} times on this incident ({taken}; "
+            f"max_actions is {judgement.rule.max_actions})."
         )
     if spent is not None:
         because = f"{spent} It did not help: {_what(judgement)}. A person must look."
@@ -259,7 +265,10 @@ def verify(turn: Turn, judgements: Sequence[Judgement]) -> None:
             continue
         skipped = sum(incident.last_bad_step < step <= newest for step in unhealthy)
         if newest - incident.last_bad_step - skipped >= PROBATION_STEPS:
-            because = f"{PROBATION_STEPS} healthy steps followed step {incident.last_bad_step}: the action helped."
+            because = (
+                f"{PROBATION_STEPS} healthy steps followed step {incident.last_bad_step}: the "
+                "action helped."
+            )
             close(
                 turn,
                 incident,

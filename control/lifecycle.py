@@ -1,8 +1,10 @@
-"""The run's state machine. Rule 1: every transition is in `TRANSITIONS` and nowhere else. Rule 2: an illegal one raises
-and changes nothing. What a person may ask in which state is a table too, read by the API, the CLI and the dashboard.
+"""The run's state machine. Rule 1: every transition is in `TRANSITIONS` and nowhere else. Rule 2:
+an illegal one raises and changes nothing. What a person may ask in which state is a table too, read
+by the API, the CLI and the dashboard.
 
-A state says what the ranks of the newest attempt are known to do, not what is wished; the wish is `Desired`. An attempt
-lives in starting, running, pausing, held, unreachable and stopping; in all other states no rank of the run should exist.
+A state says what the ranks of the newest attempt are known to do, not what is wished; the wish is
+`Desired`. An attempt lives in starting, running, pausing, held, unreachable and stopping; in all
+other states no rank of the run should exist.
 """
 
 from __future__ import annotations
@@ -189,7 +191,7 @@ ALLOWED_FROM: Mapping[str, tuple[State, ...]] = MappingProxyType(
 
 
 def refusal(state: str, request: str) -> str | None:
-    """Return why `request` cannot be followed by a run in `state`, as a sentence; None if it can."""
+    """Return why a run in `state` cannot follow `request`, as a sentence; None if it can."""
     if state in ALLOWED_FROM[request]:
         return None
     possible = ", ".join(ALLOWED_FROM[request])
@@ -197,12 +199,16 @@ def refusal(state: str, request: str) -> str | None:
 
 
 def allowed_requests(state: str) -> dict[str, str | None]:
-    """Return for each request None where `state` allows it, else the sentence that says why it does not."""
+    """Return for each request None where `state` allows it, else the sentence that says why it does
+    not.
+    """
     return {request: refusal(state, request) for request in ALLOWED_FROM}
 
 
 def state_chart() -> str:
-    """Return the table as a mermaid state diagram: one line per transition, in the order of the table."""
+    """Return the table as a mermaid state diagram: one line per transition, in the order of the
+    table.
+    """
     lines = ["stateDiagram-v2", "    [*] --> queued"]
     lines += [
         f"    {before} --> {after}: {happening.replace('_', ' ')}"

@@ -1,9 +1,11 @@
-"""The history that counts: which generation made which step, what is on it, and what a new attempt inherits. Pure.
+"""The history that counts: which generation made which step, what is on it, and what a new attempt
+inherits. Pure.
 
-After a rollback some steps exist twice. The lineage of a generation is the chain of its parents, each up to the step at
-which the next one began; choice is by lineage, never by step number alone.
+After a rollback some steps exist twice. The lineage of a generation is the chain of its parents,
+each up to the step at which the next one began; choice is by lineage, never by step number alone.
 
-Invariant: under the skip ranges of a child, the steps up to where it began consume the same batches as they did.
+Invariant: under the skip ranges of a child, the steps up to where it began consume the same batches
+as they did.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def surviving(snapshot: RunSnapshot) -> Lineage:
 
 
 def up_to(attempts: Sequence[Attempt], checkpoint: Checkpoint | None) -> Lineage:
-    """Return the lineage on which a generation builds that begins from `checkpoint`, or from step 0."""
+    """Return the lineage on which a generation builds that begins from `checkpoint`, or from step
+    0.
+    """
     if checkpoint is None:
         return {}
     return {
@@ -68,8 +72,9 @@ def inherited_skip(
 ) -> tuple[Range, ...]:
     """Return the skip ranges of a generation that begins from `checkpoint`.
 
-    What lies behind the checkpoint is as the checkpoint's own generation had it; ahead of it, all that was ever decided to be
-    skipped stays skipped, unless it is to be forgotten: then only what the spec itself skips.
+    What lies behind the checkpoint is as the checkpoint's own generation had it; ahead of it, all
+    that was ever decided to be skipped stays skipped, unless it is to be forgotten: then only what
+    the spec itself skips.
     """
     asked = normalise(spec.train.skip)
     newest = snapshot.attempt
@@ -83,7 +88,7 @@ def inherited_skip(
 
 
 def inherited_lr_windows(snapshot: RunSnapshot) -> tuple[LrWindow, ...]:
-    """Return the learning-rate windows that earlier decisions added; the spec's own hold besides."""
+    """Return the learning-rate windows that earlier decisions added to the spec's own."""
     newest = snapshot.attempt
     return newest.lr_windows if newest else ()
 

@@ -1,6 +1,8 @@
-"""Who is alive: nodes by their lease, ranks by facts and a second witness. Lost contact is not death. Pure.
+"""Who is alive: nodes by their lease, ranks by facts and a second witness. Lost contact is not
+death. Pure.
 
-A lease runs only while a control plane was there to hear: after a restart of control, every node has a whole one again.
+A lease runs only while a control plane was there to hear: after a restart of control, every node
+has a whole one again.
 
 What is believed of a rank (`belief`), by what is known of its node and of itself:
 
@@ -11,7 +13,8 @@ What is believed of a rank (`belief`), by what is known of its node and of itsel
 | no | no | yes | unreachable |
 | no | no | no | alive |
 
-The other witness is a broken collective: peers of a dead rank end with exit 75, and that ends the attempt by itself.
+The other witness is a broken collective: peers of a dead rank end with exit 75, and that ends the
+attempt by itself.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ def node_state(node: Node, *, now: datetime, control_up_since: datetime | None =
 
 
 def may_take_ranks(node: Node, *, now: datetime) -> bool:
-    """Return whether new work may be given to `node`: it has really been heard just now, and is not cordoned."""
+    """Return whether new work may be given to `node`: it has really been heard just now, and is not
+    cordoned.
+    """
     return not node.cordoned and silent_s(node, now=now) < LATE_AFTER_S
 
 
@@ -72,7 +77,9 @@ def belief(rank: Rank, snapshot: RunSnapshot, *, now: datetime) -> Belief:
 
 
 def out_of_contact(snapshot: RunSnapshot, *, now: datetime) -> dict[str, float]:
-    """Return the nodes on which ranks are unreachable, and for how many seconds each has been silent."""
+    """Return the nodes on which ranks are unreachable, and for how many seconds each has been
+    silent.
+    """
     names = {
         rank.node for rank in snapshot.ranks if belief(rank, snapshot, now=now) == "unreachable"
     }

@@ -1,6 +1,7 @@
 """What follows from the facts about ranks: ready, finished, failed, out of contact. Pure.
 
-Failures end the attempt; the next turn begins another (`control.admission`). What a failure costs is in `control.budgets`.
+Failures end the attempt; the next turn begins another (`control.admission`). What a failure costs
+is in `control.budgets`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def judge_ranks(turn: Turn) -> None:
 
 
 def is_ready(turn: Turn, attempt: Attempt) -> bool:
-    """Return whether the ranks of `attempt` have met: all said so, or a step of theirs is stored."""
+    """Return whether the ranks of `attempt` have met: all said so, or a step is stored."""
     ranks = turn.snapshot.ranks
     all_ready = bool(ranks) and all(rank.state == "ready" for rank in ranks)
     return attempt.ready_at is not None or attempt.first_step is not None or all_ready
@@ -53,7 +54,7 @@ def _judge_ready(turn: Turn, attempt: Attempt) -> None:
         if turn.desired == Desired.HELD and not turn.snapshot.orders:
             turn.order("hold")
     for request in turn.open_requests("restore", "resume", "amend"):
-        # A release is acknowledged by the ranks that were held, unless a later generation took their place.
+        # A release is acknowledged by the ranks that were held, unless later ones took their place.
         newest_asked = attempt.generation - (request.order_seq is not None)
         if request.generation is not None and request.generation <= newest_asked:
             turn.fulfil(request, told, step=attempt.resumed_from_step)
@@ -81,8 +82,8 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
     elif turn.state in {State.STARTING, State.RUNNING, State.HELD}:
         turn.happen(
             Happening.CONTACT_LOST,
-            f"Node {names} is out of contact. That is no evidence that training has stopped: nothing is restarted; "
-            "restore or stop the run if you know better.",
+            f"Node {names} is out of contact. That is no evidence that training has stopped: "
+            "nothing is restarted; restore or stop the run if you know better.",
             nodes=list(silent),
         )
 
@@ -142,7 +143,9 @@ def _fail(turn: Turn, attempt: Attempt, failure: FirstFailure) -> None:
 
 
 def _began_badly(turn: Turn, attempt: Attempt, failure: FirstFailure) -> bool:
-    """Quarantine the checkpoint that the attempt could not restore; False when that is not what happened."""
+    """Quarantine the checkpoint that the attempt could not restore; False when that is not what
+    happened.
+    """
     if attempt.first_step is not None:
         return False
     for checkpoint in turn.snapshot.checkpoints:

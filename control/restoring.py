@@ -1,7 +1,9 @@
-"""What a person's restore would do: which checkpoint, what is lost, what differs. One reading of the request for all who need it:
-the turn that accepts it, the turn that launches it, and the preview in the dialog and behind `--dry-run`. Pure.
+"""What a person's restore would do: which checkpoint, what is lost, what differs. One reading of
+the request for all who need it: the turn that accepts it, the turn that launches it, and the
+preview in the dialog and behind `--dry-run`. Pure.
 
-Arguments of the request: {"checkpoint": id, "skip_steps": n, "lr_factor": f, "plan": mapping, "forget_skips": bool}.
+Arguments of the request: {"checkpoint": id, "skip_steps": n, "lr_factor": f, "plan": mapping,
+"forget_skips": bool}.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ MAX_LR_FACTOR = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A restore that can be carried out. `differs` are sentences; empty when nothing will be different."""
+    """A restore that can be carried out. `differs` are sentences; empty when nothing will be
+    different.
+    """
 
     checkpoint: Checkpoint
     skip: tuple[Range, ...]
@@ -45,7 +49,8 @@ class RestorePreview:
 
     Attributes:
         refused: why it cannot be done in the run's present state; None when it can.
-        steps_lost: steps of the surviving lineage after the checkpoint; their work is left on an abandoned branch.
+        steps_lost: steps of the surviving lineage after the checkpoint; their work is left on an
+            abandoned branch.
         differs: what will be different this time, as sentences.
         warnings: what a person should know of the checkpoint.
     """
@@ -95,7 +100,8 @@ def read(snapshot: RunSnapshot, args: Mapping[str, Any]) -> Restore:
         differs.append(f"The learning rate is multiplied by {lr_factor:g} from step {first} on.")
     if plan is not None:
         differs.append(
-            f"Another plan: {plan.replicas} replicas of {plan.stages} stages, {plan.world_size} ranks."
+            f"Another plan: {plan.replicas} replicas of {plan.stages} stages, "
+            f"{plan.world_size} ranks."
         )
     return Restore(
         checkpoint=checkpoint,
@@ -127,12 +133,14 @@ def restore_preview(
             "and its bytes have not been read back" if checkpoint.verified_at is None else ""
         )
         warnings.append(
-            f"It is {checkpoint.state}, not trusted: too few healthy steps followed it {read_back}".rstrip()
+            f"It is {checkpoint.state}, not trusted: too few healthy steps followed it "
+            f"{read_back}".rstrip()
             + "."
         )
     if not on_lineage:
         warnings.append(
-            "It lies on a branch that a later generation left; that branch becomes the run's history again."
+            "It lies on a branch that a later generation left; that branch becomes the run's "
+            "history again."
         )
     if any(each.first_bad_step <= checkpoint.step for each in snapshot.incidents):
         warnings.append("It was taken after the first bad step of an open incident.")
@@ -157,8 +165,8 @@ def under_way(snapshot: RunSnapshot) -> str | None:
     for request in snapshot.requests:
         if request.kind == "restore" and request.state == "accepted":
             return (
-                f"restore is refused: the restore of {request.args.get('checkpoint')} that {request.actor} asked for is "
-                "not applied yet."
+                f"restore is refused: the restore of {request.args.get('checkpoint')} that "
+                f"{request.actor} asked for is not applied yet."
             )
     return None
 

@@ -1,8 +1,9 @@
 """Which checkpoints may go: never the one that may be needed next. Pure.
 
-Kept are: the newest `keep_last`, every `keep_every`-th step, the `keep_best` by loss, the pinned, the one a run would begin from, the
-newest trusted, the next to become trusted, the target of a restore, and, while numeric trouble is pending, the two newest
-trusted from before its first bad step. A checkpoint is marked retired before its bytes go.
+Kept are: the newest `keep_last`, every `keep_every`-th step, the `keep_best` by loss, the pinned,
+the one a run would begin from, the newest trusted, the next to become trusted, the target of a
+restore, and, while numeric trouble is pending, the two newest trusted from before its first bad
+step. A checkpoint is marked retired before its bytes go.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def retire(turn: Turn) -> None:
 
 
 def first_bad_steps(turn: Turn) -> list[int]:
-    """Return where trouble began: of each numeric rule that is pending or firing, and of each open incident."""
+    """Return where trouble began: of each numeric rule that is pending or firing, and of each open
+    incident.
+    """
     metric_of = {rule.name: rule.metric for rule in turn.snapshot.rules}
     changed = {(change.rule, change.scope) for change in turn.alerts}
     alerts = [

@@ -1,7 +1,9 @@
-"""Where the ranks of a plan go: all at once onto free slots, or not at all, and then what is lacking. Pure.
+"""Where the ranks of a plan go: all at once onto free slots, or not at all, and then what is
+lacking. Pure.
 
-Ranks are contiguous over the nodes taken, and a pipeline stays on one node where it can, so that the slow link carries one
-gradient sum rather than every activation. Nodes that the run used last are preferred: their disks are warm.
+Ranks are contiguous over the nodes taken, and a pipeline stays on one node where it can, so that
+the slow link carries one gradient sum rather than every activation. Nodes that the run used last
+are preferred: their disks are warm.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def place(
 
 
 def fits(plan: Plan, placement: PlacementSpec, nodes: Sequence[Node]) -> Problem | None:
-    """Return why these nodes could not take `plan` even if they were empty; None if they could, or if none is known."""
+    """Return why these nodes could not take `plan` even if they were empty; None if they could, or
+    if none is known.
+    """
     fitting = [node for node in nodes if _labels_match(node, placement.labels)]
     if not nodes or (fitting and plan.world_size <= _room(fitting, placement.nodes)):
         return None
@@ -94,7 +98,7 @@ def free_slots(placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime
 def could_hold(
     plan: Plan, placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime
 ) -> bool:
-    """Return whether the nodes that can take ranks now would hold `plan` if nobody else used them."""
+    """Return whether the nodes that can take ranks now would hold `plan` if they were empty."""
     usable = [node for node in nodes if may_take_ranks(node, now=now)]
     return bool(usable) and fits(plan, placement, usable) is None
 
@@ -122,7 +126,9 @@ def _choose(
 
 
 def _spread(plan: Plan, capacities: Sequence[int]) -> list[int] | None:
-    """Return ranks per node: whole pipelines where that works, else single ranks; None where nothing does."""
+    """Return ranks per node: whole pipelines where that works, else single ranks; None where
+    nothing does.
+    """
     if not capacities or sum(capacities) < plan.world_size:
         return None
     depths = {len(pipeline.layers) for pipeline in plan.pipelines}

@@ -1,6 +1,8 @@
-"""The frozen view on which one turn of the reconciler decides: everything known of one run, and of the nodes it may use.
+"""The frozen view on which one turn of the reconciler decides: everything known of one run, and of
+the nodes it may use.
 
-Loaded by `control.db.load` in one short read; read by `control.decide`. Values only; instants are aware UTC.
+Loaded by `control.db.load` in one short read; read by `control.decide`. Values only; instants are
+aware UTC.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ LrWindow = tuple[int, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The run's own row. `version` guards every change; `state` and `desired` are words of `control.lifecycle`."""
+    """The run's own row. `version` guards every change; `state` and `desired` are words of
+    `control.lifecycle`.
+    """
 
     id: str
     version: int
@@ -43,12 +47,15 @@ class Attempt:
     """One plan under one generation.
 
     Attributes:
-        cause: why it was made, in words; `cause_kind` is start, restart, rollback, restore, resume, amend or fallback.
-        skip: all batch ranges nobody consumes, the parents' included; `own_skip` what this attempt added.
+        cause: why it was made, in words; `cause_kind` is start, restart, rollback, restore, resume,
+            amend or fallback.
+        skip: all batch ranges nobody consumes, the parents' included; `own_skip` what this attempt
+            added.
         store: address of its TCPStore, once a node told it.
         ready_at: when all its ranks had restored and met.
         last_step: newest step of which a sample is stored; None before the first.
-        last_committed_step: newest step at which it committed a checkpoint, retired ones included; None before the first.
+        last_committed_step: newest step at which it committed a checkpoint, retired ones included;
+            None before the first.
         because: why it ended, in words (`AttemptEnd.because`); empty while it lives.
     """
 
@@ -84,7 +91,8 @@ class Rank:
         failure: what the rank said of its own end: data of its event rank_failed or restore_failed.
         finished: data of its event rank_finished.
         exited_at: when the agent saw it end.
-        boot: the boot of its node's agent that reported it started; another boot of that node means that it is dead.
+        boot: the boot of its node's agent that reported it started; another boot of that node means
+            that it is dead.
     """
 
     rank: int
@@ -104,7 +112,9 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node. `taken` are the slots held by any run, this one included; `held_here` those held by this run."""
+    """A node. `taken` are the slots held by any run, this one included; `held_here` those held by
+    this run.
+    """
 
     id: str
     slots: int
@@ -125,7 +135,8 @@ class Checkpoint:
         tries: generations that began from it.
         verified_at: when its bytes were last read back and found right.
         verifying: whether a `verify` chore for it is not done yet.
-        problem: what its last reading found wrong (file, expected, seen), as a sentence; None when nothing.
+        problem: what its last reading found wrong (file, expected, seen), as a sentence; None when
+            nothing.
     """
 
     id: str
@@ -147,10 +158,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked and no turn has answered for good yet: kinds pause, resume, stop, checkpoint, restore, amend, drill.
+    """What a person asked and no turn has answered for good yet: kinds pause, resume, stop,
+    checkpoint, restore, amend, drill.
 
     Attributes:
-        state: pending (no turn has seen it), accepted (under way). Final states are applied and refused.
+        state: pending (no turn has seen it), accepted (under way). Final states are applied and
+            refused.
         generation: the generation that carries it out, once accepted.
         order_seq: the order that carries it out, if one does.
     """
@@ -168,7 +181,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class OrderStatus:
-    """An order of the current generation and how far it has come: sent, received, applied, refused. `sent_at`: when it was given."""
+    """An order of the current generation and how far it has come: sent, received, applied, refused.
+    `sent_at`: when it was given.
+    """
 
     seq: int
     kind: str
@@ -182,7 +197,9 @@ class OrderStatus:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run-level value of a metric on the surviving lineage; value is None where it was not measured."""
+    """One run-level value of a metric on the surviving lineage; value is None where it was not
+    measured.
+    """
 
     generation: int
     step: int
@@ -209,7 +226,9 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An incident that is not closed. `actions` are those taken so far, each a mapping with at least `action` and `at`."""
+    """An incident that is not closed. `actions` are those taken so far, each a mapping with at
+    least `action` and `at`.
+    """
 
     id: str
     opened_at: datetime
@@ -224,7 +243,9 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class DrillStatus:
-    """A drill of this run: where it was sent, and the (generation, step, batch) at which it has fired so far."""
+    """A drill of this run: where it was sent, and the (generation, step, batch) at which it has
+    fired so far.
+    """
 
     drill: Drill
     generation: int
@@ -236,11 +257,13 @@ class RunSnapshot:
     """Everything one turn may look at.
 
     Attributes:
-        windows: metric -> samples on the surviving lineage, ascending by step, at most the newest `WINDOW_STEPS` steps.
+        windows: metric -> samples on the surviving lineage, ascending by step, at most the newest
+            `WINDOW_STEPS` steps.
         attempts: all generations, ascending.
         checkpoints: all that are not retired.
         describing: whether a `describe` chore for this run's workload is not done yet.
-        control_up_since: when this control plane began to receive syncs; a node's lease does not run while none was up.
+        control_up_since: when this control plane began to receive syncs; a node's lease does not
+            run while none was up.
         num_incidents: how many this run has had, closed ones included.
         acted_at: rule -> when it last acted on this run, closed incidents included.
     """

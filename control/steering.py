@@ -1,7 +1,9 @@
-"""What people ask, and what the ranks answer. Every request ends: applied with the step, or refused with a sentence. Pure.
+"""What people ask, and what the ranks answer. Every request ends: applied with the step, or refused
+with a sentence. Pure.
 
-Arguments by kind: pause {"hold": bool}; resume {}; stop {"checkpoint": bool}; checkpoint {}; restore, see `control.restoring`;
-amend {"spec": mapping}; drill {"fault", "rank", "node", "at_step", "steps", "duration_s", "sticky"}.
+Arguments by kind: pause {"hold": bool}; resume {}; stop {"checkpoint": bool}; checkpoint {};
+restore, see `control.restoring`; amend {"spec": mapping}; drill {"fault", "rank", "node",
+"at_step", "steps", "duration_s", "sticky"}.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def _hear_refusal(turn: Turn, request: Request, order: OrderStatus) -> None:
 
 
 def follow_hold(turn: Turn) -> None:
-    """Show the run as held or running, as the newest hold or release that its ranks applied says."""
+    """Show the run as held or running, by the newest hold or release that its ranks applied."""
     if turn.attempt is None:
         return
     applied = [
@@ -70,7 +72,9 @@ def follow_hold(turn: Turn) -> None:
 
 
 def answer(turn: Turn) -> None:
-    """Answer each new request, the oldest first; each is judged by the state that those before it left."""
+    """Answer each new request, the oldest first; each is judged by the state that those before it
+    left.
+    """
     for request in sorted(turn.snapshot.requests, key=lambda each: each.id):
         if turn.request_state(request) != "pending":
             continue
@@ -85,7 +89,7 @@ def answer(turn: Turn) -> None:
 
 
 def end_overdue(turn: Turn) -> None:
-    """End the attempt of a run that is to pause or stop when its ranks do not answer, or never end."""
+    """End the attempt of a run that is to pause or stop when its ranks do not answer or end."""
     if turn.attempt is None or turn.state not in {State.PAUSING, State.STOPPING}:
         return
     orders = [each for each in turn.snapshot.orders if each.kind == "stop"]
@@ -101,7 +105,10 @@ def end_overdue(turn: Turn) -> None:
     if turn.now - since < timedelta(seconds=limit_s):
         return
     did_not = "end" if has_answered else "answer"
-    told = f"The ranks did not {did_not} within {limit_s:.0f} s; their attempt is ended. The newest checkpoint holds."
+    told = (
+        f"The ranks did not {did_not} within {limit_s:.0f} s; their attempt is ended. The newest "
+        "checkpoint holds."
+    )
     if turn.state == State.PAUSING:
         _rest(turn, "pause", told)
     else:
@@ -144,7 +151,8 @@ def _pause(turn: Turn, request: Request) -> None:
 def _hold(turn: Turn, request: Request) -> None:
     if turn.state not in {State.STARTING, State.RUNNING}:
         raise UserError(
-            f"pause --hold is refused: the run is {turn.state}, and only starting or running ranks can be held."
+            f"pause --hold is refused: the run is {turn.state}, and only starting or running ranks "
+            "can be held."
         )
     turn.desired = Desired.HELD
     turn.order("hold", request.id)
@@ -224,7 +232,8 @@ def _amended_spec(turn: Turn, request: Request) -> RunSpec:
     for path in _FIXED_BY_LINEAGE:
         if _field(spec, path) != _field(turn.snapshot.run.spec, path):
             raise UserError(
-                f"{path} cannot be amended: the steps so far were made with it. Submit a new run instead."
+                f"{path} cannot be amended: the steps so far were made with it. Submit a new run "
+                "instead."
             )
     return spec
 

@@ -1,7 +1,9 @@
-"""What the next attempt is: why it begins, from which checkpoint, and what differs this time. Read from rows alone. Pure.
+"""What the next attempt is: why it begins, from which checkpoint, and what differs this time. Read
+from rows alone. Pure.
 
-Whoever ended the last attempt has left the reason in rows: an accepted request, an incident whose last action is a rollback, or the
-end of the attempt itself. So any turn, also one after a restart of control, comes to the same next attempt.
+Whoever ended the last attempt has left the reason in rows: an accepted request, an incident whose
+last action is a rollback, or the end of the attempt itself. So any turn, also one after a restart
+of control, comes to the same next attempt.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from trainmaster.spec import RunSpec
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How the next attempt begins. `request` is the person's whose wish it fulfils; `plan` is set when another one was asked for."""
+    """How the next attempt begins. `request` is the person's whose wish it fulfils; `plan` is set
+    when another one was asked for.
+    """
 
     kind: str
     cause: str

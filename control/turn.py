@@ -1,6 +1,7 @@
 """One turn in the making: the snapshot, the instant, and what has been decided so far.
 
-The deciders write here and nowhere else. A `Turn` lives inside one call of `decide`, so that call stays pure.
+The deciders write here and nowhere else. A `Turn` lives inside one call of `decide`, so that call
+stays pure.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Turn:
         self.happen(Happening.GAVE_UP, because, code=code)
 
     def end_attempt(self, state: str, because: str) -> None:
-        """End the living attempt, if there is one; what it was still to do for a person is refused."""
+        """End the living attempt, if any; what it was still to do for a person is refused."""
         attempt = self.attempt
         if attempt is None:
             return
@@ -92,7 +93,7 @@ class Turn:
                 self.refuse(request, f"superseded: {because}")
 
     def open_requests(self, *kinds: str) -> list[Request]:
-        """Return the requests under way, of these kinds or of any, that this turn has not finished."""
+        """Return the requests under way, of these kinds or of any, not finished by this turn."""
         return [
             request
             for request in self.snapshot.requests

@@ -18,7 +18,9 @@ def main() -> None:
     """Replace the page's mermaid block."""
     chart = f"```mermaid\n{state_chart()}\n```"
     page = PAGE.read_text("utf-8")
-    PAGE.write_text(re.sub(r"```mermaid\n.*?\n```", lambda _: chart, page, flags=re.DOTALL), "utf-8")
+    PAGE.write_text(
+        re.sub(r"```mermaid\n.*?\n```", lambda _: chart, page, flags=re.DOTALL), "utf-8"
+    )
 
 
 if __name__ == "__main__":

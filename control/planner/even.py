@@ -1,7 +1,9 @@
-"""A plan for `parallel: auto` on slots that are taken to be alike: data parallel, as wide as the batch allows.
+"""A plan for `parallel: auto` on slots that are taken to be alike: data parallel, as wide as the
+batch allows.
 
-Equal replicas of the whole model have no pipeline bubble and need no cut, so they are the best choice for equal devices as long as
-the model fits on each. Memory and link speeds are not known here; who needs stages says so in the spec.
+Equal replicas of the whole model have no pipeline bubble and need no cut, so they are the best
+choice for equal devices as long as the model fits on each. Memory and link speeds are not known
+here; who needs stages says so in the spec.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class Choice:
 
 
 def choose(spec: RunSpec, workload: WorkloadInfo, *, num_slots: int) -> Choice:
-    """Return the plan for `spec` on at most `num_slots` equal slots; as asked where the spec is explicit.
+    """Return the plan for `spec` on at most `num_slots` equal slots; as asked where the spec is
+    explicit.
 
     Raises:
         SpecError: what the spec asks does not fit the workload; never for `auto`.
@@ -42,6 +45,6 @@ def choose(spec: RunSpec, workload: WorkloadInfo, *, num_slots: int) -> Choice:
     )
     return Choice(
         plan,
-        f"{replicas} equal replicas of the whole model on {num_slots} free slots: the most that divide a batch of "
-        f"{global_batch} samples evenly, without a pipeline bubble.",
+        f"{replicas} equal replicas of the whole model on {num_slots} free slots: the most that "
+        f"divide a batch of {global_batch} samples evenly, without a pipeline bubble.",
     )

@@ -1,1 +1,3 @@
-"""Rules: conditions on metrics, their state as a fold over the surviving lineage, and their ladders of actions. Pure."""
+"""Rules: conditions on metrics, their state as a fold over the surviving lineage, and their ladders
+of actions. Pure.
+"""

@@ -1,4 +1,6 @@
-"""The ladder of a rule: which action its next rung is, and whether it may still climb. Pure; a closed set of actions."""
+"""The ladder of a rule: which action its next rung is, and whether it may still climb. Pure; a
+closed set of actions.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ LrWindow = tuple[int, int, float]
 
 
 def next_action(rule: Rule, num_taken: int) -> Action | None:
-    """Return the action after `num_taken` of one incident; None when the ladder's budget is spent or it has none.
+    """Return the action after `num_taken` of one incident; None when the ladder's budget is spent
+    or it has none.
 
     The last rung is repeated within `max_actions`.
     """

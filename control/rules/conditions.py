@@ -1,7 +1,9 @@
-"""Whether one value is bad. Finiteness is tested first: a comparison with NaN is always false and would hide what matters most.
+"""Whether one value is bad. Finiteness is tested first: a comparison with NaN is always false and
+would hide what matters most.
 
-A value that was not measured is neither good nor bad, for silence is not evidence, with one exception: where the loss stays away
-for several steps in a row, it is not finite (some trainers print nothing instead of NaN).
+A value that was not measured is neither good nor bad, for silence is not evidence, with one
+exception: where the loss stays away for several steps in a row, it is not finite (some trainers
+print nothing instead of NaN).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Verdict(Enum):
 
 
 def is_bad(condition: Condition, value: float) -> bool:
-    """Return whether a measured value is bad; one that is not finite is bad under every condition."""
+    """Return whether a measured value is bad; one that is not finite always is."""
     if not math.isfinite(value):
         return True
     if isinstance(condition, Above):

@@ -1,13 +1,16 @@
-"""The state of a rule: a stateless fold over a window, so that it rewinds when the lineage does. Pure; the back-test runs this code.
+"""The state of a rule: a stateless fold over a window, so that it rewinds when the lineage does.
+Pure; the back-test runs this code.
 
-    inactive --bad value--> pending --`for` holds--> firing --it has been good for as long--> resolved
+    inactive --bad value--> pending --`for` holds--> firing --as long good--> resolved
     pending --good again--> inactive
 
 - `for: {steps: n}`: n bad values in a row; a missing one neither adds nor breaks.
 - `for: {steps: n, within: w}`: n bad values among the last w steps.
-- `for: {seconds: t}`: bad without a good value for t seconds, by the ranks' own clocks: silence adds nothing.
+- `for: {seconds: t}`: bad without a good value for t seconds, by the ranks' own clocks: silence
+  adds nothing.
 
-The first bad step of a firing is that of the first value that counted towards it, not the step at which it fired.
+The first bad step of a firing is that of the first value that counted towards it, not the step at
+which it fired.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ SCOPE = "run"
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One time a rule fired: the step of its first bad value, the step at which it fired, and at which it was over."""
+    """One time a rule fired: the step of its first bad value, the step at which it fired, and at
+    which it was over.
+    """
 
     first_bad_step: int
     fired_step: int
@@ -52,7 +57,9 @@ class Judgement:
 
 @dataclass
 class _Fold:
-    """The state of the fold after some samples: the bad ones that count now, and since when all has been good."""
+    """The state of the fold after some samples: the bad ones that count now, and since when all has
+    been good.
+    """
 
     rule: Rule
     bad: list[Sample] = field(default_factory=list)
@@ -62,6 +69,8 @@ class _Fold:
     was_resolved: bool = False
 
     def add(self, sample: Sample, verdict: Verdict) -> None:
+        if verdict is not Verdict.BAD and not self.bad:
+            return  # nothing is pending or firing, so nothing can change
         if verdict is Verdict.BAD:
             self.bad.append(sample)
             self.good.clear()
@@ -79,7 +88,7 @@ class _Fold:
             self.bad.clear()
 
     def _forget(self, sample: Sample, verdict: Verdict) -> None:
-        """Drop bad values that no longer count; while firing all are kept, for they are its extent."""
+        """Drop bad values that no longer count; while firing all are kept: its extent."""
         if self.is_firing:
             return
         if self.rule.for_.within is not None:
@@ -133,7 +142,9 @@ def evaluate(rule: Rule, samples: Sequence[Sample]) -> Judgement:
 def judge_all(
     rules: Iterable[Rule], windows: Mapping[str, Sequence[Sample]]
 ) -> tuple[Judgement, ...]:
-    """Return the judgement of each enabled rule that has something to look at; those without stay as they are."""
+    """Return the judgement of each enabled rule that has something to look at; those without stay
+    as they are.
+    """
     return tuple(
         evaluate(rule, windows[rule.metric])
         for rule in rules

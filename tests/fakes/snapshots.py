@@ -68,7 +68,7 @@ def node(name: str = "oak", slots: int = 4, *, silent_s: float = 0.5, **changes:
 def checkpoint(
     step: int, state: str = "trusted", *, generation: int = 1, **changes: Any
 ) -> Checkpoint:
-    """Return a checkpoint of alpha whose bytes have been read back, unless `changes` say otherwise."""
+    """Return a checkpoint of alpha whose bytes have been read back."""
     found = Checkpoint(
         id=checkpoint_id("alpha", generation, step),
         generation=generation,
@@ -143,7 +143,9 @@ def samples(
 def windows(
     last_step: int, *, bad: Iterable[int] = (), first_step: int = 1, generation: int = 1
 ) -> dict[str, tuple[Sample, ...]]:
-    """Return healthy windows up to `last_step`, with a gradient norm that is not finite at the `bad` steps."""
+    """Return healthy windows up to `last_step`, with a gradient norm that is not finite at the
+    `bad` steps.
+    """
     steps = range(first_step, last_step + 1)
     bad = set(bad)
     return {
@@ -163,7 +165,9 @@ def request(kind: str, number: int = 1, state: str = "pending", **args: Any) -> 
 
 
 def running(**changes: Any) -> RunSnapshot:
-    """Return alpha at step 50 of its first attempt, with checkpoints at 10, 20 and 30 trusted and 40 and 50 committed."""
+    """Return alpha at step 50 of its first attempt, with checkpoints at 10, 20 and 30 trusted and
+    40 and 50 committed.
+    """
     run = Run(
         id="alpha",
         version=7,
@@ -206,7 +210,9 @@ def change(snapshot: RunSnapshot, **changes: Any) -> RunSnapshot:
 
 
 class Ring:
-    """A run in time: turns are taken and applied, and facts are told in between. Ranks are as obedient as the facts say."""
+    """A run in time: turns are taken and applied, and facts are told in between. Ranks are as
+    obedient as the facts say.
+    """
 
     def __init__(self, snapshot: RunSnapshot) -> None:
         self.snapshot = snapshot
@@ -222,7 +228,7 @@ class Ring:
 
     def settle(self, limit: int = 20) -> list[Decision]:
         """Take turns until one changes nothing; return those that changed something."""
-        taken = []
+        taken: list[Decision] = []
         for _ in range(limit):
             decision = self.turn()
             if not decision.changes_anything:
@@ -250,7 +256,9 @@ class Ring:
         )
 
     def train(self, last_step: int, *, bad: Iterable[int] = ()) -> None:
-        """Let the newest attempt train up to `last_step`; on its lineage steps have their values from who made them."""
+        """Let the newest attempt train up to `last_step`; on its lineage steps have their values
+        from who made them.
+        """
         newest = self.snapshot.attempts[-1]
         first_step = (newest.last_step or newest.resumed_from_step) + 1
         added = windows(last_step, bad=bad, first_step=first_step, generation=newest.generation)

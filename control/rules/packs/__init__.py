@@ -1,4 +1,5 @@
-"""The packs of rules that come with Trainmaster: read once from their files, when a database is filled or history is tried.
+"""The packs of rules that come with Trainmaster: read once from their files, when a database is
+filled or history is tried.
 
 This is the only module of `control.rules` that reads a file; no decider imports it.
 """

@@ -1,4 +1,6 @@
-"""What holds of every decision: it never raises, is the same for the same snapshot, moves along the table, and comes to rest."""
+"""What holds of every decision: it never raises, is the same for the same snapshot, moves along the
+table, and comes to rest.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,12 @@ REACHED = {
     before: {after for (state, _), after in TRANSITIONS.items() if state == before}
     for before in State
 }
+
+SPECS = [
+    at.spec(parallel=parallel, recovery={"unreachable_after_s": after_s})
+    for parallel in ("auto", {"replicas": 2, "stages": 2})
+    for after_s in (None, 5.0)
+]
 
 rank_ends = st.sampled_from(
     [
@@ -147,10 +155,7 @@ def snapshots(draw):
         desired=draw(st.sampled_from(Desired)),
         generation=generation,
         workload=draw(st.sampled_from([at.WORKLOAD, at.WORKLOAD, None])),
-        spec=at.spec(
-            parallel=draw(st.sampled_from(["auto", {"replicas": 2, "stages": 2}])),
-            recovery={"unreachable_after_s": draw(st.sampled_from([None, 5.0]))},
-        ),
+        spec=draw(st.sampled_from(SPECS)),
         attempts=made,
         ranks=tuple(replace(each, **draw(rank_ends)) for each in at.ranks()) if made else (),
         nodes=(at.node(silent_s=draw(st.sampled_from([0, 5, 30])), cordoned=draw(st.booleans())),),
@@ -164,7 +169,7 @@ def snapshots(draw):
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(snapshots())
 def test_a_decision_never_raises_and_is_the_same_for_the_same_snapshot(snapshot):
     decision = decide(snapshot, now=NOW)
@@ -173,7 +178,7 @@ def test_a_decision_never_raises_and_is_the_same_for_the_same_snapshot(snapshot)
     assert decision.next_look_at >= NOW
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(snapshots())
 def test_a_decision_is_sound(snapshot):
     decision = decide(snapshot, now=NOW)
@@ -209,7 +214,7 @@ def test_a_decision_is_sound(snapshot):
         assert event.because[0] != " "
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(snapshots())
 def test_turns_without_news_come_to_rest(snapshot):
     Ring(snapshot).settle(limit=20)

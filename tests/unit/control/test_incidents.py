@@ -1,4 +1,6 @@
-"""Numeric trouble: from the bad value to the rollback, the proof that it helped, and the end of the budget."""
+"""Numeric trouble: from the bad value to the rollback, the proof that it helped, and the end of the
+budget.
+"""
 
 from __future__ import annotations
 

@@ -249,7 +249,9 @@ def test_unreachable_is_restarted_after_the_time_its_spec_names():
 
 
 def test_control_was_down_no_restart():
-    """Control comes back after 30 s; for the length of a lease nodes that have not called yet are believed."""
+    """Control comes back after 30 s; for the length of a lease nodes that have not called yet are
+    believed.
+    """
     back = replace(running(nodes=(at.node(silent_s=30),)), control_up_since=NOW)
     for seconds in (0, 3, 9):
         decision = decided(back, NOW + timedelta(seconds=seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from datetime import timedelta
 
@@ -116,7 +117,7 @@ def test_each_rank_has_a_slot_of_its_own(slots, num_nodes, shape):
     assert all(slot < slots[int(home[1:])] for home, slot in taken)
     assert len({home for home, _ in taken}) <= num_nodes
     order = [home for home, _ in taken]
-    assert sum(a != b for a, b in zip(order, order[1:], strict=False)) == len(set(order)) - 1
+    assert sum(a != b for a, b in itertools.pairwise(order)) == len(set(order)) - 1
 
 
 def test_a_plan_too_big_is_refused_with_the_numbers_and_a_proposal():
