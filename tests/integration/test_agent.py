@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.control_plane import TOKEN, FakeControlPlane, assignment
 from trainmaster.home import Home, identity
-from trainmaster.orders import Order
+from trainmaster.orders import Drill, Order
 from trainmaster.wire import Chore
 from worker.launch import Inbox
 
@@ -343,3 +343,14 @@ def test_a_real_store_is_hosted_and_closed(plane: FakeControlPlane, node: Node):
     assert client.get("key") == b"value"
     plane.assignments = []
     until(lambda: not plane.last.running)
+
+
+def test_a_drill_cuts_the_link_and_training_goes_on(plane: FakeControlPlane, node: Node):
+    drill = Drill(id=3, fault="disconnect", node="n1", duration_s=1.5)
+    cut = assignment(steps=50).model_copy(update={"drills": [drill]})
+    plane.assignments = [cut]
+    until(lambda: plane.events("drill_fired"))
+    until(lambda: exits(plane) == [(1, 0, 0, None)])
+    assert plane.steps("r1/1/0") == list(range(1, 51))
+    gaps = [b.sent_at - a.sent_at for a, b in zip(plane.syncs, plane.syncs[1:], strict=False)]
+    assert max(gaps).total_seconds() > 1.0

@@ -58,6 +58,7 @@ class Exchange:
         self._flight: tuple[Sequence[Batch], Future[SyncReply]] | None = None
         self._not_before = 0.0
         self._due = 0.0
+        self._paused_until = 0.0
         self._backoff_s = FIRST_BACKOFF_S
         self._trouble: str | None = None
 
@@ -71,7 +72,7 @@ class Exchange:
         due = self._not_before if news else self._due
         if eager:
             due = min(due, self._not_before + EAGER_INTERVAL_S)
-        return self._flight is None and now >= due
+        return self._flight is None and now >= max(due, self._paused_until)
 
     def send(self, message: Sync) -> None:
         """Send a message; `poll` will have the answer."""
@@ -100,6 +101,11 @@ class Exchange:
         interval_s = min(max(reply.next_sync_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
         self._due, self._not_before = now + interval_s, now + SHORTEST_INTERVAL_S
         return Answer(sent, reply, recovered)
+
+    def pause(self, until: float) -> None:
+        """Say nothing before `until`, as if the control plane were out of reach."""
+        self._paused_until = until
+        self._trouble = "a drill has cut the link"
 
     @property
     def troubled(self) -> bool:

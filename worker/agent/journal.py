@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ _READ_BYTES = 1 << 20
 
 def journal_files(folder: Path) -> dict[str, Path]:
     """Return the journals in a folder by the name of their stream, oldest first."""
-    paths = sorted(folder.glob("agent-*.spool"), key=lambda path: path.stat().st_mtime_ns)
+    paths = sorted(folder.glob("agent-*.spool"))
     return {agent_stream(path.stem.removeprefix("agent-")): path for path in paths}
 
 
@@ -83,7 +84,7 @@ class Journal:
         os.close(self._file)
 
     def _begin(self) -> None:
-        incarnation = secrets.token_hex(4)
+        incarnation = f"{time.time_ns():016x}-{secrets.token_hex(2)}"  # names sort by age
         self.stream = agent_stream(incarnation)
         self.path = self._folder / f"agent-{incarnation}.spool"
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from signal import SIGKILL, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 from trainmaster.errors import ExitCode
 from trainmaster.home import Home, identity, signal_process, write_atomically
@@ -203,6 +203,12 @@ class Launcher:
                     others.append(fact)
         self._press_stops()
         return others
+
+    def wake(self, key: RankKey) -> None:
+        """Let a rank that was stopped by a signal go on, if it still lives."""
+        rank = self._ranks.get(key)
+        if rank is not None and _lives(rank) and rank.record.pid is not None:
+            signal_process(rank.record.pid, rank.record.started, SIGCONT)
 
     def end(self) -> None:
         """End everything that runs here; returns when it is dead, or given up as unkillable."""

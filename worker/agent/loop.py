@@ -18,6 +18,7 @@ from typing import Any
 from trainmaster import __version__
 from trainmaster.wire import Assignment, Device, Sync
 from worker.agent.chores import Chores, log_tail
+from worker.agent.drills import DrillWatch
 from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
 from worker.agent.journal import Journal, journal_events, journal_files
@@ -95,6 +96,7 @@ class Agent:
             tell=self._tell,
             wake=self.wake,
         )
+        self._drills = DrillWatch(settings.node)
         self._assignments: list[Assignment] = []
         self._news = True
         self._stopping = False
@@ -141,6 +143,7 @@ class Agent:
         for action in reconcile(self._assignments, self._launcher.seen(), now=now):
             self._launcher.do(action)
         self._look_at_spools(now)
+        self._suffer_drills(now)
         self._chores.poll()
         self._report_damage()
         self._report_exits()
@@ -197,10 +200,25 @@ class Agent:
             self._spools.add(record.stream, self._launcher.spool(record), cursor=0, tail=True)
         for stream, frames in self._spools.tail():
             self._exporter.take(stream, frames)
+            self._drills.hear(
+                stream,
+                step=frames.rows[-1][0] if frames.rows else None,
+                events=frames.events,
+                assignments=self._assignments,
+                now=now,
+            )
             self._news = self._news or bool(frames.events) or stream not in self._stepping
             if frames.rows:
                 self._stepping.add(stream)
         self._exporter.sweep(now)
+
+    def _suffer_drills(self, now: float) -> None:
+        for key in self._drills.to_wake(now):
+            self._launcher.wake(key)
+        for cut in self._drills.cuts(self._assignments):
+            data = {"run": cut.run, "generation": cut.generation, "step": cut.step}
+            self._tell("drill_fired", {**data, "id": cut.drill.id, "fault": cut.drill.fault})
+            self._exchange.pause(now + cut.drill.duration_s)
 
     def _report_damage(self) -> None:
         for stream, because in self._spools.damaged().items():
