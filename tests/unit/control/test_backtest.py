@@ -1,0 +1,61 @@
+"""Rules tried on history, by the fold that runs live."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.rules import packs
+from control.rules.backtest import backtest, failed_tests
+from trainmaster.rule import RuleFile
+
+NAN = float("nan")
+
+
+def found(columns, **changes):
+    return backtest(packs.load("default"), columns, source="made up", **changes)
+
+
+def test_a_firing_is_told_with_where_it_began_and_what_would_have_been_done():
+    told = found({"grad_norm": [1.0] * 10 + [NAN] * 3 + [1.0] * 30})
+    [finding] = told["findings"]
+    assert finding["rule"] == "gradient not finite"
+    assert (finding["first_bad_step"], finding["fired_step"]) == (11, 13)
+    assert finding["resolved_step"] == 33
+    assert finding["action"] == "rollback"
+    assert told["destructive"] == 1
+    assert told["steps"] == 43
+    assert told["per_10k_steps"] == pytest.approx(10_000 / 43)
+
+
+def test_an_observing_rule_would_only_warn():
+    told = found({"latency_ms": [60.0] * 3}, at_s=[0.0, 30.0, 60.0])
+    assert [each["action"] for each in told["findings"]] == [None]
+    assert told["destructive"] == 0
+
+
+def test_rules_in_seconds_need_time_and_others_their_metric():
+    told = found({"latency_ms": [60.0] * 100})
+    assert told["findings"] == []
+    assert "slow communication" in told["not_applicable"]
+    assert "seconds" in told["not_applicable_because"]["slow communication"]
+    assert "loss not finite" in told["not_applicable"]
+
+
+def test_steps_keep_their_numbers():
+    told = found({"grad_norm": [NAN] * 3}, steps=[100, 101, 102])
+    assert told["findings"][0]["first_bad_step"] == 100
+
+
+def test_an_empty_source_has_no_findings():
+    assert found({})["per_10k_steps"] == 0
+
+
+def test_the_default_pack_passes_its_own_tests_and_a_wrong_expectation_is_told():
+    pack = packs.read("default")
+    assert failed_tests(pack) == []
+    wrong = pack.model_dump(by_alias=True)
+    wrong["tests"][0]["expect"] = {"fired_step": 4}
+    wrong["tests"][1]["rule"] = "nobody"
+    first, second = failed_tests(RuleFile.model_validate(wrong))
+    assert "fired at 5, expected at 4" in first
+    assert "nobody" in second
