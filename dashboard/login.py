@@ -104,7 +104,7 @@ async def _enter(request: Request, t: Translator, secret: str, target: str) -> R
     response.set_cookie(
         cookie_name(),
         login["token"],
-        max_age=_lifetime_s(login.get("expires_at"), datetime.now(UTC)),
+        max_age=lifetime_s(login.get("expires_at"), datetime.now(UTC)),
         httponly=True,
         samesite="lax",
         secure=request.url.scheme == "https",
@@ -158,7 +158,8 @@ def local_path(target: str | None) -> str:
     return target
 
 
-def _lifetime_s(expires_at: str | None, now: datetime) -> int:
+def lifetime_s(expires_at: str | None, now: datetime) -> int:
+    """Return for how many seconds the browser is to keep a session that ends at `expires_at`."""
     if expires_at is None:
         return 7 * _DAY_S
     return max(0, int((datetime.fromisoformat(expires_at) - now).total_seconds()))

@@ -19,7 +19,7 @@ COLORS = (
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 SURVIVING = "#2E86DE"
-ABANDONED = "#9AA3AF"
+ABANDONED = "#8A94A3"
 BAD = "#D62839"
 MARK = "#7F8A99"
 

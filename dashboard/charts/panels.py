@@ -118,8 +118,8 @@ def _line(series: Series, name: str, words: Words, *, dead: bool = False) -> dic
         "connectgaps": False,
         "line": {
             "color": ABANDONED if dead else SURVIVING,
-            "width": 1.2 if dead else 1.8,
-            "dash": "dot" if dead else "solid",
+            "width": 1.5 if dead else 1.8,
+            "dash": "dash" if dead else "solid",
         },
         "marker": {"color": ABANDONED if dead else SURVIVING, "size": 6},
     }

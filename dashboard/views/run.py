@@ -17,7 +17,7 @@ from trainmaster.errors import TrainmasterError
 
 STALE_AFTER_S = 30.0
 RECOVERY_CHECK_S = 3.0
-_SECTIONS = ("checkpoints", "events", "alerts", "ranks", "spec")
+SECTIONS = ("checkpoints", "events", "alerts", "ranks", "spec")
 
 
 def show(session: Session) -> None:
@@ -40,7 +40,7 @@ def show(session: Session) -> None:
     session.live(lambda: run_charts.show(session, run_id), key="charts", every_s=every_s)
     section = st.segmented_control(
         t("run.sections"),
-        _SECTIONS,
+        SECTIONS,
         default="checkpoints",
         required=True,
         format_func=lambda name: t(f"run.section.{name}"),

@@ -21,6 +21,16 @@ RANK_METRICS = (
     "latency_ms",
     "bandwidth_bytes_per_s",
 )
+WORDS = (
+    "surviving",
+    "abandoned",
+    "non_finite",
+    "step",
+    "generation",
+    "rank",
+    "empty",
+    "median",
+)
 _RATIOS = {"utilization_ratio", "memory_used_ratio", "bubble_ratio"}
 _MEBI = 1 << 20
 
@@ -107,14 +117,4 @@ def _unit(metric: str) -> str:
 
 
 def _words(session: Session) -> dict[str, str]:
-    names = (
-        "surviving",
-        "abandoned",
-        "non_finite",
-        "step",
-        "generation",
-        "rank",
-        "empty",
-        "median",
-    )
-    return {name: session.t(f"charts.{name}") for name in names}
+    return {name: session.t(f"charts.{name}") for name in WORDS}

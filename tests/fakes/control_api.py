@@ -157,6 +157,8 @@ class FakeControl:
     )
     submitted: list[str] = field(default_factory=list)
     refuse_requests: str = ""
+    ended: list[str] = field(default_factory=list)
+    num_asked: int = 0
     down: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -286,6 +288,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         role = self._role()
+        self.control.num_asked += 1
         if self.control.down:
             self._answer(503, {"title": "Unavailable", "detail": "down for the test"})
         elif role is None:
@@ -318,6 +321,18 @@ class _Handler(BaseHTTPRequestHandler):
             with self.control.lock:
                 answer = self.control.post(path, body)
             self._answer(*answer) if isinstance(answer, tuple) else self._answer(200, answer)
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        name = unquote(urlsplit(self.path).path.rpartition("/")[2])
+        with self.control.lock:
+            rule = next(each for each in self.control.rules if each["name"] == name)
+            rule.update(body)
+        self._answer(200, rule)
+
+    def do_DELETE(self) -> None:
+        self.control.ended.append(self.headers.get("Authorization", "").partition(" ")[2])
+        self._answer(200, {})
 
     def _role(self) -> str | None:
         return self.control.tokens.get(self.headers.get("Authorization", "").partition(" ")[2])

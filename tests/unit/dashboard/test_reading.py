@@ -1,0 +1,146 @@
+from typing import Any
+
+import pytest
+
+from dashboard.data import MOST_POINTS, Query, Reader
+from dashboard.tails import OVERLAP_STEPS, Tails, Wanted, read_all, read_on
+from trainmaster.errors import NotFoundError, UnavailableError
+
+
+class FakeControl:
+    """Answers from `answers`, or computes a series that has come to `step`."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.down = False
+        self.generation = 1
+        self.first, self.step = 1, 10
+
+    def __call__(self, path: str, query: Query) -> Any:
+        self.asked.append((path, dict(query)))
+        if self.down:
+            raise UnavailableError("out of reach")
+        if path.endswith("/series"):
+            return self._series(dict(query))
+        if path not in self.answers:
+            raise NotFoundError(f"{path} is not there")
+        return self.answers[path]
+
+    def _series(self, query: dict[str, Any]) -> dict[str, Any]:
+        steps = range(max(self.first, query.get("after_step", 0) + 1), self.step + 1)
+        points = [[self.generation, step, step / 10, "t"] for step in steps]
+        return {
+            "metric": query["metric"],
+            "points": points[:: -(-len(points) // query["points"]) or 1],
+            "downsampled": len(points) > query["points"],
+        }
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+def run(control: FakeControl) -> dict[str, Any]:
+    return {"id": "r1", "generation": control.generation}
+
+
+def steps(document: dict[str, Any]) -> list[int]:
+    return [point[1] for point in document["points"]]
+
+
+def test_lists_come_newest_first(control: FakeControl) -> None:
+    control.answers = {"/v1/runs": [{"id": "old"}, {"id": "new"}]}
+    assert [each["id"] for each in Reader(control, {}).runs()] == ["new", "old"]
+
+
+def test_ids_are_quoted_into_the_path(control: FakeControl) -> None:
+    with pytest.raises(NotFoundError):
+        Reader(control, {}).run("../nodes?x")
+    assert control.asked[0][0] == "/v1/runs/..%2Fnodes%3Fx"
+
+
+def test_the_last_answer_is_shown_while_the_control_plane_is_away(control: FakeControl) -> None:
+    memory: dict[Any, Any] = {}
+    control.answers = {"/v1/nodes": [{"id": "n"}]}
+    Reader(control, memory).nodes()
+    control.down = True
+    reader = Reader(control, memory)
+    assert reader.nodes() == [{"id": "n"}]
+    assert reader.outage is not None
+
+
+def test_what_was_never_read_cannot_be_shown_while_it_is_away(control: FakeControl) -> None:
+    control.down = True
+    with pytest.raises(UnavailableError):
+        Reader(control, {}).nodes()
+
+
+def test_a_refusal_is_not_hidden_by_an_older_answer(control: FakeControl) -> None:
+    memory: dict[Any, Any] = {}
+    control.answers = {"/v1/runs/r1": {"id": "r1"}}
+    Reader(control, memory).run("r1")
+    control.answers = {}
+    with pytest.raises(NotFoundError):
+        Reader(control, memory).run("r1")
+
+
+def test_memory_stays_small(control: FakeControl) -> None:
+    memory: dict[Any, Any] = {}
+    control.answers = {f"/v1/runs/r{number}": {} for number in range(500)}
+    for number in range(500):
+        Reader(control, memory).run(f"r{number}")
+    assert len(memory) <= 200
+
+
+def test_only_new_points_are_asked_for(control: FakeControl) -> None:
+    tails: Tails = {}
+    reader, wanted = Reader(control, {}), Wanted("loss")
+    control.step = 100
+    read_on(reader, tails, run(control), wanted)
+    control.step = 103
+    document = read_on(reader, tails, run(control), wanted)
+    assert steps(document) == list(range(1, 104))
+    assert control.asked[-1][1]["after_step"] == 100 - OVERLAP_STEPS
+
+
+def test_newest_steps_are_read_again_for_ranks_that_were_late(control: FakeControl) -> None:
+    tails: Tails = {}
+    reader, wanted = Reader(control, {}), Wanted("tokens_per_s")
+    read_on(reader, tails, run(control), wanted)
+    control._series = lambda query: {"points": [[1, 10, 99.0, "t"]]}  # type: ignore[method-assign]
+    assert read_on(reader, tails, run(control), wanted)["points"][-1] == [1, 10, 99.0, "t"]
+
+
+def test_a_new_generation_is_read_from_the_start(control: FakeControl) -> None:
+    tails: Tails = {}
+    reader, wanted = Reader(control, {}), Wanted("loss", all_generations=True)
+    read_on(reader, tails, run(control), wanted)
+    control.generation, control.first, control.step = 2, 6, 8
+    document = read_on(reader, tails, run(control), wanted)
+    assert steps(document) == [6, 7, 8]
+    assert "after_step" not in control.asked[-1][1]
+
+
+def test_a_long_series_is_thinned_again_by_the_server(control: FakeControl) -> None:
+    tails: Tails = {}
+    reader, wanted = Reader(control, {}), Wanted("loss")
+    for step in range(MOST_POINTS, MOST_POINTS * 2, 100):
+        control.step = step
+        assert len(read_on(reader, tails, run(control), wanted)["points"]) <= MOST_POINTS * 1.25
+
+
+def test_known_points_stay_while_the_control_plane_is_away(control: FakeControl) -> None:
+    tails: Tails = {}
+    read_on(Reader(control, {}), tails, run(control), Wanted("loss"))
+    control.down = True
+    reader = Reader(control, {})
+    assert steps(read_on(reader, tails, run(control), Wanted("loss"))) == list(range(1, 11))
+    assert reader.outage is not None
+
+
+def test_series_come_in_the_order_that_they_were_wanted(control: FakeControl) -> None:
+    wanted = [Wanted("loss"), Wanted("latency_ms", 0), Wanted("latency_ms", 1)]
+    documents = read_all(Reader(control, {}), {}, run(control), wanted)
+    assert [document["metric"] for document in documents] == ["loss", "latency_ms", "latency_ms"]
