@@ -158,7 +158,9 @@ def test_a_killed_rank_is_reported_at_once_and_its_group_is_ended(
     until(lambda: len(exits(plane)) == 3)
     assert time.monotonic() - killed_at < 4.0
     others = [each for each in plane.events("rank_exited") if each["rank"] != 1]
-    assert [each["because"] for each in others] == ["rank 1 failed"] * 2
+    assert [each["because"] for each in others] == [
+        f"rank {each['rank']} was ended by its agent: rank 1 failed" for each in others
+    ]
     assert [each["stopped"] for each in plane.events("rank_exited")] == [False, True, True]
 
 
@@ -185,7 +187,9 @@ def test_a_killed_nest_takes_its_ranks_along_and_comes_back(plane: FakeControlPl
     os.kill(nest, signal.SIGKILL)
     until(lambda: len(exits(plane)) == 2)
     assert sorted(exits(plane)) == [(1, 0, None, 9), (1, 1, None, 9)]
-    assert {each["because"] for each in plane.events("rank_exited")} == {"its nest ended: signal 9"}
+    assert {each["because"] for each in plane.events("rank_exited")} == {
+        f"rank {rank} died with its nest (signal 9)" for rank in (0, 1)
+    }
     assert plane.events("nest_exited") == [{"exit_code": None, "signal": 9}]
     assert all(identity(pid) is None for pid in pids.values())
     plane.assignments = [assignment(generation=2)]
@@ -310,7 +314,9 @@ def test_a_stopped_agent_tells_how_its_ranks_ended(plane: FakeControlPlane, node
     until(lambda: len(ranks_alive(plane)) == 2)
     assert node.end() == 0
     assert len(exits(plane)) == 2
-    assert {each["because"] for each in plane.events("rank_exited")} == {"its agent was stopped"}
+    assert {each["because"] for each in plane.events("rank_exited")} == {
+        f"rank {rank} was ended by its agent: it stops" for rank in (0, 1)
+    }
     assert node.home.processes() == []
 
 

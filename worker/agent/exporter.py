@@ -25,7 +25,7 @@ from trainmaster.metrics import STEP_METRICS
 from trainmaster.spool import Frames, is_missing
 from worker.agent.records import RankRecord
 
-LINGER_S = 10.0
+LINGER_S = 5.0
 """How long the series of an ended rank stay, so that its last values are scraped."""
 STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 COLLECTIVE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)

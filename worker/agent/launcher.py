@@ -110,7 +110,9 @@ class Launcher:
             if known.exited_at is None:
                 if known.pid is not None:
                     _end(known.pid, known.started)
-                self._exited(known.key, None, SIGKILL, "its agent ended")
+                self._exited(
+                    known.key, None, SIGKILL, f"rank {known.rank} died with its node's agent"
+                )
 
     def seen(self) -> Seen:
         """Return what runs, as `reconcile` takes it."""
@@ -213,7 +215,7 @@ class Launcher:
     def end(self) -> None:
         """End everything that runs here; returns when it is dead, or given up as unkillable."""
         for run, generation in {key[:2] for key, rank in self._ranks.items() if _lives(rank)}:
-            self.do(StopGeneration(run, generation, "its agent was stopped"))
+            self.do(StopGeneration(run, generation, "it stops"))
         deadline = self._now() + TERM_GRACE_S + DEATH_WAIT_S
         while any(map(_lives, self._ranks.values())) and self._now() < deadline:
             self.poll()
@@ -286,9 +288,10 @@ class Launcher:
             self._tell("rank_started", _naming(key) | {"pid": fact.pid})
         elif isinstance(fact, Exited):
             stop = self._stops.get(key[:2])
+            because = f"rank {key[2]} was ended by its agent: {stop.because}" if stop else None
             if stop is not None:
                 self._update(key, stopped=True)
-            self._exited(key, fact.exit_code, fact.signal, stop.because if stop else None)
+            self._exited(key, fact.exit_code, fact.signal, because)
 
     def _about_store(self, fact: Forked | Said | Exited) -> None:
         run, _, number = fact.name.removeprefix(_STORE).rpartition("/")
@@ -330,7 +333,7 @@ class Launcher:
             if _lives(rank):
                 if rank.record.pid is not None:
                     _end(rank.record.pid, rank.record.started)
-                self._exited(key, None, SIGKILL, f"its nest ended: {how}")
+                self._exited(key, None, SIGKILL, f"rank {key[2]} died with its nest ({how})")
         self._stores.clear()
 
     def _press_stops(self) -> None:
