@@ -34,6 +34,9 @@ class FakeApi:
     def delete(self, path: str) -> Any:
         return self._answer("DELETE", path, None)
 
+    def close(self) -> None:
+        pass
+
     def bodies(self, method: str, path: str) -> list[Any]:
         """What was sent there."""
         return [body for verb, where, body in self.asked if (verb, where) == (method, path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from trainmaster.cli.later import add_later_command, add_later_commands
 from trainmaster.cli.output import Output
 from trainmaster.cli.session import Session
 from trainmaster.cli.settings import from_environment
-from trainmaster.errors import SpecError, TrainmasterError
+from trainmaster.errors import SpecError, TrainmasterError, UserError
 
 HELP = """Train on unequal machines, with someone who watches, decides, repairs and says why.
 
@@ -83,13 +84,21 @@ def run_command(app: typer.Typer, words: list[str], session: Session) -> int:
     except TrainmasterError as error:
         session.output.say(complaint(error))
         return error.exit_status
+    except OSError as error:
+        session.output.say(disk_complaint(error))
+        return UserError.exit_status
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
+    finally:
+        session.close()
     return 0
 
 
 def main() -> None:
     """Run the command of `sys.argv` and exit with its status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name in any script must not end it
     output = Output()
     try:
         session = Session(from_environment(), output)
@@ -97,6 +106,15 @@ def main() -> None:
         output.say(complaint(error))
         sys.exit(error.exit_status)
     sys.exit(run_command(build(), sys.argv[1:], session))
+
+
+def disk_complaint(error: OSError) -> str:
+    """Return what a person reads when a file of this machine cannot be used."""
+    where = f"{error.filename}: " if error.filename else ""
+    return (
+        f"{where}{error.strerror or error}: free some space, mend its permissions, or set "
+        f"TRAINMASTER_HOME to another folder"
+    )
 
 
 def complaint(error: TrainmasterError) -> str:

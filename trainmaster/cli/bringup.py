@@ -21,6 +21,7 @@ from trainmaster.home import Home
 CONTROL_READY_S = 120.0
 DASHBOARD_READY_S = 120.0
 AGENTS_READY_S = 120.0
+NEST_S = 15.0
 _LOOK_S = 0.1
 _MIN_FREE_BYTES = 64 << 20
 
@@ -106,6 +107,9 @@ def bring_up(
     for node in wanted.nodes:
         part = parts.agent_name(node.name, clustered=wanted.clustered)
         wait.until(partial(_present, api, node.name, began), part, AGENTS_READY_S)
+    for node in wanted.nodes:
+        nest = parts.nest_name(node.name, clustered=wanted.clustered)
+        wait.a_little(partial(_lives, home, nest), NEST_S)
     if wanted.dashboard_url is not None:
         say("waiting for the dashboard")
         probe = f"{wanted.dashboard_url}/_stcore/health"
@@ -146,6 +150,8 @@ def _accepted(api: Api) -> bool:
         return False
     except ForbiddenError:
         return True  # known, and an agent's
+    finally:
+        api.close()
     return True
 
 
@@ -155,6 +161,11 @@ def _present(api: Api, name: str, since: datetime) -> bool:
             seen = instant(node["last_seen_at"])
             return seen is not None and seen >= since
     return False
+
+
+def _lives(home: Home, name: str) -> bool:
+    record = home.process(name)
+    return record is not None and record.alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +189,14 @@ class _Waiting:
                 raise UnavailableError(
                     f"{part} was not ready within {limit_s:.0f} s{_last_words(log)}. Its log: {log}"
                 )
+            time.sleep(_LOOK_S)
+
+    def a_little(self, ready: Callable[[], bool], limit_s: float) -> None:
+        """Wait for what does not keep the rest from being up."""
+        deadline = time.monotonic() + limit_s
+        while not self._holds(ready) and time.monotonic() < deadline:
+            if self.stopping():
+                raise Interrupted
             time.sleep(_LOOK_S)
 
     def _holds(self, ready: Callable[[], bool]) -> bool:

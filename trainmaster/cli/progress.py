@@ -28,6 +28,7 @@ class Bar:
             TextColumn("{task.fields[numbers]}", markup=False),
             console=Console(file=stream, markup=False, highlight=False, emoji=False),
             expand=True,
+            refresh_per_second=4,
         )
         self._task = self._rich.add_task("", total=None, state="", numbers="")
         self._rich.start()

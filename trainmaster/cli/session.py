@@ -17,6 +17,8 @@ from trainmaster.cli.output import Output
 from trainmaster.cli.settings import Settings
 from trainmaster.errors import NotFoundError, UnauthenticatedError
 
+MAX_ID_CHARS = 1000
+
 
 class Api(Protocol):
     """The part of `trainmaster.client.Client` that commands use."""
@@ -31,6 +33,8 @@ class Api(Protocol):
 
     def delete(self, path: str) -> Any: ...
 
+    def close(self) -> None: ...
+
 
 def connect(settings: Settings) -> Api:
     """Return a connection to the control plane of `settings`.
@@ -44,7 +48,8 @@ def connect(settings: Settings) -> Api:
 
     token = settings.control_token
     if token is None:
-        Client(settings.control_url).get("/healthz")
+        with Client(settings.control_url) as nobody:
+            nobody.get("/healthz")
         raise UnauthenticatedError(
             f"there is no token: set TRAINMASTER_TOKEN, or point TRAINMASTER_HOME to the state "
             f"directory of a `trainmaster up` (none is stored in {settings.home.root})"
@@ -71,6 +76,11 @@ class Session:
             self._api = self.connect(self.settings)
         return self._api
 
+    def close(self) -> None:
+        """Close the connection, if one was made."""
+        if self._api is not None:
+            self._api.close()
+
 
 def session_of(context: typer.Context) -> Session:
     """Return the session that the command was run with."""
@@ -85,6 +95,6 @@ def segment(kind: str, name: str) -> str:
     Raises:
         NotFoundError: no `kind` can be called that.
     """
-    if name in {"", ".", ".."} or "\0" in name:
-        raise NotFoundError(f"there is no {kind} {name!r}")
-    return quote(name, safe="")
+    if name in {"", ".", ".."} or "\0" in name or len(name) > MAX_ID_CHARS:
+        raise NotFoundError(f"there is no {kind} {name[:MAX_ID_CHARS]!r}")
+    return quote(name, safe="", errors="replace")

@@ -26,6 +26,7 @@ NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the ack
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for it.")]
 
 TIMEOUT_S = 600.0
+PATIENCE_S = 5.0
 AWAY_S = 60.0
 SETTLE_S = 60.0
 _LOOK_S = 0.2
@@ -224,12 +225,19 @@ def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) ->
         TrainmasterError: nothing came of it in time.
     """
     began = seen_at = session.monotonic()
+    told = False
     while request["state"] not in {"applied", "refused"}:
         now = session.monotonic()
         if now - began > timeout_s:
             raise TrainmasterError(
                 f"{request['kind']} is still {request['state']} after {timeout_s:.0f} s; it stays "
                 f"asked for (request {request['id']})"
+            )
+        if now - began > PATIENCE_S and not told:
+            told = True
+            session.output.say(
+                f"{request['kind']} is {request['state']}; waiting for its acknowledgement "
+                f"(Ctrl-C leaves it asked for)"
             )
         session.sleep(_LOOK_S)
         try:
