@@ -125,10 +125,13 @@ class Home:
         write_atomically(path, token.encode() + b"\n", mode=0o600)
         return path
 
-    def record_process(self, name: str, pid: int, address: str | None = None) -> ProcessRecord:
+    def record_process(
+        self, name: str, pid: int, address: str | None = None, *, restarts: int = 0
+    ) -> ProcessRecord:
         """Write down that `pid` now is process `name`.
 
-        Taking the place of one that died, rather than ended and was forgotten, is a restart.
+        Taking the place of one that died, rather than ended and was forgotten, is a restart; a
+        parent that knows of more says so with `restarts`.
 
         Raises:
             UserError: there is no such process.
@@ -139,8 +142,8 @@ class Home:
             raise UserError(
                 f"there is no process {pid} to record as {name}", code="no_such_process"
             )
-        restarts = before.restarts + (before.started != started) if before else 0
-        record = ProcessRecord(name, pid, started, address, restarts)
+        counted = before.restarts + (before.started != started) if before else 0
+        record = ProcessRecord(name, pid, started, address, max(counted, restarts))
         path = self._record(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(record)).encode())

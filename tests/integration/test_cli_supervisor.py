@@ -91,6 +91,16 @@ def test_a_killed_part_is_started_again_after_its_pause(home, supervisor, said, 
     assert row["address"] == "http://127.0.0.1:1/control"
 
 
+def test_one_that_ended_in_good_order_is_a_restart_too(home, supervisor, said, wall):
+    supervisor.start(part("control"))
+    os.kill(pid_of(home, "control"), signal.SIGTERM)
+    home.forget_process("control")  # as a part does that ends by itself
+    until(lambda: bool(said), supervisor)
+    wall.ahead += 1.1
+    until(lambda: pid_of(home, "control") is not None, supervisor)
+    assert home.process("control").restarts == 1
+
+
 def test_without_supervision_a_dead_part_stays_dead_and_the_others_go_on(home, said):
     supervisor = Supervisor(home, restart=False, say=said.append)
     try:

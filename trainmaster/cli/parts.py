@@ -144,11 +144,12 @@ def agent_part(
     name = agent_name(node.name, clustered=clustered)
     return Part(
         name=name,
-        command=[sys.executable, "-P", "-m", "worker.agent"],
+        command=[sys.executable, "-m", "worker.agent"],
         environment={
             **_without_token(environment),
             **node_environment(home, node),
             "PYTHONPATH": _import_path(environment),
+            "PYTHONSAFEPATH": "1",
             "TRAINMASTER_HOME": str(home.root),
             "TRAINMASTER_URL": url,
             "TRAINMASTER_TOKEN_FILE": str(home.root / "tokens" / token_name(node.name)),
@@ -209,6 +210,6 @@ def _without_token(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _import_path(environment: Mapping[str, str]) -> str:
-    """The checkout first, so that no folder of the user's takes the name `worker`."""
+    """The checkout before the user's folder, so that none of theirs takes the name `worker`."""
     kept = environment.get("PYTHONPATH")
     return os.pathsep.join([str(CHECKOUT), str(Path.cwd()), *([kept] if kept else [])])

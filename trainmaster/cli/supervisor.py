@@ -12,6 +12,7 @@ from pathlib import Path
 
 from trainmaster.cli.backoff import Backoff
 from trainmaster.cli.tether import tethered
+from trainmaster.errors import UserError
 from trainmaster.home import Home
 
 GRACE_S = 10.0
@@ -46,6 +47,7 @@ class _Child:
     backoff: Backoff = field(default_factory=Backoff)
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
+    restarts: int = 0
     due_at: float | None = None
 
 
@@ -82,7 +84,7 @@ class Supervisor:
         child = self._children.setdefault(part.name, _Child(part))
         child.process = _spawn(part, self.home.log(part.name))
         child.started_at, child.due_at = self._clock(), None
-        self._record(part, child.process.pid)
+        self._record(part, child.process.pid, child.restarts)
 
     def died(self, name: str) -> str | None:
         """Return how part `name` ended, or None while it runs."""
@@ -122,6 +124,7 @@ class Supervisor:
         if record is not None and record.alive:  # someone started one in its place
             child.due_at = now + 1.0
             return
+        child.restarts += 1
         try:
             self.start(child.part)
         except OSError as error:
@@ -147,13 +150,10 @@ class Supervisor:
                 self.home.forget_process(child.part.name, child.process.pid)
             child.process, child.due_at = None, None
 
-    def _record(self, part: Part, pid: int) -> None:
-        before = self.home.process(part.name)
-        if before is not None and before.pid == pid and before.alive:
-            return  # it was quicker to write itself down, perhaps with an address only it knows
+    def _record(self, part: Part, pid: int, restarts: int) -> None:
         try:
-            self.home.record_process(part.name, pid, part.address)
-        except (OSError, ValueError) as error:
+            self.home.record_process(part.name, pid, part.address, restarts=restarts)
+        except (OSError, UserError) as error:
             self.say(f"{part.name} (pid {pid}) runs, but cannot be written down: {error}")
 
 

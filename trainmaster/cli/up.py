@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -178,7 +179,7 @@ def _connect(url: str, token: str) -> Api:
 
 def _foreground(session: Session, wanted: Installation, choice: _Choice) -> int:
     stop = _stop_on_signals()
-    supervisor = _supervisor(session, wanted)
+    supervisor = _supervisor(session, wanted, session.output.say)
     try:
         api = _bring_up(wanted, supervisor, stop.is_set, session.output.say)
         _greet(session, wanted.home, wanted.url, wanted.dashboard_url, api, choice)
@@ -291,13 +292,16 @@ def _background(session: Session, wanted: Installation, report: TextIO) -> int:
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     stop = _stop_on_signals()
-    supervisor = _supervisor(session, wanted)
+
+    def note(sentence: str) -> None:
+        session.output.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {sentence}")
 
     def tell(**word: object) -> None:
         with suppress(BrokenPipeError):  # the command that waited is gone
             report.write(json.dumps(word) + "\n")
             report.flush()
 
+    supervisor = _supervisor(session, wanted, note)
     try:
         _bring_up(wanted, supervisor, stop.is_set, lambda sentence: tell(say=sentence))
         tell(ready=True)
@@ -308,7 +312,7 @@ def _background(session: Session, wanted: Installation, report: TextIO) -> int:
         return _INTERRUPTED
     except (TrainmasterError, OSError) as error:
         status = error.exit_status if isinstance(error, TrainmasterError) else 1
-        session.output.say(str(error))
+        note(str(error))
         supervisor.stop()
         tell(failed=str(error), exit_status=status)
         return status
@@ -331,9 +335,9 @@ def _stop_on_signals() -> threading.Event:
     return stop
 
 
-def _supervisor(session: Session, wanted: Installation) -> Supervisor:
+def _supervisor(session: Session, wanted: Installation, say: Callable[[str], None]) -> Supervisor:
     wanted.home.record_process(SUPERVISOR, os.getpid())
-    return Supervisor(wanted.home, restart=session.settings.supervise, say=session.output.say)
+    return Supervisor(wanted.home, restart=session.settings.supervise, say=say)
 
 
 def _bring_up(
