@@ -1,4 +1,4 @@
-"""Samples: lineage, reduction over ranks, windows, compaction, fewer points. What was stored comes back, bit for bit."""
+"""Samples: lineage, reduction over ranks, windows, compaction, fewer points; bit for bit."""
 
 from __future__ import annotations
 

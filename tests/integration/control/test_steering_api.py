@@ -1,0 +1,325 @@
+"""Submitting and steering: every problem at once, each ask once, one restore at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control.clock import SystemClock
+from control.db import tables
+from control.db.engine import Database
+from tests.integration.control.api import SPEC, FakeNode, Plane, plane
+from tests.integration.control.scene import Scene, columns, event
+from trainmaster.home import Home
+
+
+@pytest.fixture
+def here(db: Database, tmp_path: Path) -> Iterator[Plane]:
+    with plane(db, Home(tmp_path / "home"), SystemClock(), allow_drills=True) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(here: Plane) -> Scene:
+    """A running run with two checkpoints, without anybody who decides."""
+    made = Scene(here.db, SystemClock())
+    made.sync()
+    made.submit()
+    made.begin()
+    made.decide(state="running")
+    steps = list(range(1, 26))
+    commits = [
+        event(
+            "checkpoint_committed",
+            step=step,
+            location=f"file:///c/{step}",
+            manifest_sha256="sha256:" + "0" * 64,
+        )
+        for step in (10, 20)
+    ]
+    made.sync(made.batch(0, 10, samples=columns(steps, loss=[1.0] * 25), events=commits))
+    return made
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    return {**deepcopy(SPEC), **changes}
+
+
+def test_with_no_node_connected_the_run_is_stored_and_queued(here: Plane) -> None:
+    run = here.people["operator"].post("/v1/runs", {"spec": spec()}, expect=201)
+    assert (run["state"], run["target_steps"], run["attempts"]) == ("queued", 20, [])
+    assert run["goodput"]["wall_s"] >= 0
+    assert [each["id"] for each in here.admin.get("/v1/runs")] == [run["id"]]
+    assert here.admin.get("/v1/audit")[-1]["target"] == run["id"]
+
+
+def test_every_problem_of_a_spec_is_told_with_its_path_and_line_and_nothing_is_stored(
+    here: Plane,
+) -> None:
+    text = "name: a\nworkload: nowhere\ntrain:\n  steps: 0\n  global_batsch: 4\n"
+    answer = here.admin.call("POST", "/v1/runs", {"text": text})
+    assert answer.status_code == 422
+    told = {each["path"]: each["line"] for each in answer.json()["problems"]}
+    assert told == {
+        "workload": 2,
+        "train.steps": 4,
+        "train.global_batch": 3,
+        "train.global_batsch": 5,
+    }
+    assert here.admin.get("/v1/runs") == []
+
+
+def test_rules_that_do_not_exist_are_refused(here: Plane) -> None:
+    answer = here.admin.call("POST", "/v1/runs", {"spec": spec(rules=["default", "gone"])})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "rules"
+
+
+def test_the_same_key_submits_once(here: Plane) -> None:
+    body = {"spec": spec(), "idempotency_key": "k1"}
+    first = here.admin.post("/v1/runs", body, expect=201)
+    assert here.admin.post("/v1/runs", body, expect=200)["id"] == first["id"]
+    assert len(here.admin.get("/v1/runs")) == 1
+
+
+def test_a_connected_node_describes_the_workload_before_the_run_is_stored(here: Plane) -> None:
+    node = FakeNode(here.as_node("n1"))
+    node.turn()
+    with node.in_background():
+        run = here.admin.post("/v1/runs", {"spec": spec()}, expect=201)
+    assert run["state"] == "queued"
+
+
+def test_what_the_node_finds_wrong_refuses_the_submission(here: Plane) -> None:
+    problem = {"path": "params.width", "message": "is not divisible by heads"}
+    node = FakeNode(here.as_node("n1"), describes={"ok": False, "problems": [problem]})
+    node.turn()
+    with node.in_background():
+        answer = here.admin.call("POST", "/v1/runs", {"text": "name: a\nworkload: m:w\n"
+            "params:\n  width: 5\ntrain: {steps: 1, global_batch: 1}\n"})  # fmt: skip
+    assert answer.status_code == 422
+    assert answer.json()["problems"] == [{**problem, "line": 4}]
+    assert here.admin.get("/v1/runs") == []
+
+
+@pytest.mark.parametrize(
+    ("parallel", "path"),
+    [
+        ({"replicas": 1, "stages": 9}, "parallel.stages"),
+        ({"replicas": 4, "stages": 2, "micro_batch": 1}, "parallel"),
+        ({"replicas": 3, "micro_batch": 1}, "parallel.replicas"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_refused_with_the_numbers(
+    here: Plane, parallel: dict[str, Any], path: str
+) -> None:
+    node = FakeNode(here.as_node("n1"))
+    node.turn()
+    with node.in_background():
+        answer = here.admin.call("POST", "/v1/runs", {"spec": spec(parallel=parallel)})
+    assert answer.status_code == 422, answer.text
+    [problem] = answer.json()["problems"]
+    assert problem["path"] == path
+    assert any(char.isdigit() for char in problem["message"])
+
+
+def ask(here: Plane, run: str, kind: str, args: Any = None, **more: Any) -> Any:
+    body = {"kind": kind, "args": args or {}, **more}
+    return here.people["operator"].call("POST", f"/v1/runs/{run}/requests", body)
+
+
+def test_a_request_is_stored_once_per_key_and_shows_how_far_it_has_come(
+    here: Plane, scene: Scene
+) -> None:
+    first = ask(here, scene.run, "checkpoint", why="lunch", idempotency_key="k")
+    assert first.status_code == 202
+    again = ask(here, scene.run, "checkpoint", idempotency_key="k")
+    assert again.json()["id"] == first.json()["id"]
+    shown = here.admin.get(f"/v1/requests/{first.json()['id']}")
+    assert (shown["kind"], shown["state"], shown["actor"], shown["why"], shown["order"]) == (
+        "checkpoint", "pending", "operator", "lunch", None,
+    )  # fmt: skip
+    from control.decision import NewOrder, RequestChange
+
+    request = shown["id"]
+    scene.decide(
+        orders=(NewOrder("checkpoint", request=request),),
+        requests=(RequestChange(request, "accepted", generation=1),),
+    )
+    scene.sync(scene.batch(10, 20, events=[event("order_received", seq=1)]))
+    shown = here.admin.get(f"/v1/requests/{request}")
+    assert (shown["state"], shown["order"]["state"]) == ("accepted", "received")
+    audited = [each["action"] for each in here.admin.get("/v1/audit", target=scene.run)]
+    assert audited == ["run_submitted", "checkpoint_requested"]
+
+
+def test_a_request_that_the_state_does_not_allow_is_409_with_a_sentence(
+    here: Plane, scene: Scene
+) -> None:
+    scene.decide(state="succeeded")
+    for kind in ("pause", "resume", "stop", "checkpoint"):
+        answer = ask(here, scene.run, kind)
+        assert (answer.status_code, answer.json()["code"]) == (409, "not_allowed_now")
+        assert "succeeded" in answer.json()["detail"]
+
+
+def test_a_request_on_a_version_that_has_passed_is_409(here: Plane, scene: Scene) -> None:
+    version = here.admin.get(f"/v1/runs/{scene.run}")["version"]
+    scene.decide(because="moved on")
+    answer = ask(here, scene.run, "checkpoint", expected_version=version)
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale_version")
+    assert ask(here, scene.run, "checkpoint", expected_version=version + 1).status_code == 202
+
+
+def test_of_two_restores_at_once_one_wins(here: Plane, scene: Scene) -> None:
+    targets = [f"{scene.run}-g1-s10", f"{scene.run}-g1-s20"] * 3
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(
+            pool.map(lambda each: ask(here, scene.run, "restore", {"checkpoint": each}), targets)
+        )
+    assert sorted(answer.status_code for answer in answers) == [202, 409, 409, 409, 409, 409]
+    loser = next(answer for answer in answers if answer.status_code == 409)
+    assert loser.json()["code"] == "request_under_way"
+    assert "restore" in loser.json()["detail"]
+
+
+def test_a_preview_tells_what_is_lost_and_what_differs_and_changes_nothing(
+    here: Plane, scene: Scene
+) -> None:
+    before = scene.row(tables.runs)
+    body = {"checkpoint": f"{scene.run}-g1-s20", "skip_steps": 3, "lr_factor": 0.5}
+    told = here.people["viewer"].post(f"/v1/runs/{scene.run}/restore-preview", body)
+    assert (told["lost_steps"], told["allowed"]) == ([21, 25], True)
+    assert told["checkpoint"]["state"] == "committed"
+    assert any("21 to 23" in line for line in told["differs"])
+    assert any("0.5" in line for line in told["differs"])
+    assert scene.row(tables.runs)["version"] == before["version"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "path"),
+    [
+        ("pause", {"holt": True}, "holt"),
+        ("stop", {"checkpoint": "yes"}, "checkpoint"),
+        ("restore", {}, "checkpoint"),
+        ("restore", {"checkpoint": "x-g1-s1", "lr_factor": -1}, "lr_factor"),
+        ("drill", {"fault": "fire"}, "fault"),
+        ("drill", {"fault": "nan", "rank": 7}, "rank"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_told_by_name(
+    here: Plane, scene: Scene, kind: str, args: dict[str, Any], path: str
+) -> None:
+    answer = ask(here, scene.run, kind, args)
+    assert answer.status_code == 422, answer.text
+    assert path in [each["path"] for each in answer.json()["problems"]]
+
+
+def test_a_checkpoint_of_another_run_or_one_that_is_bad_is_refused(
+    here: Plane, scene: Scene
+) -> None:
+    from control.decision import CheckpointChange
+
+    assert ask(here, scene.run, "restore", {"checkpoint": "x-g1-s1"}).status_code == 404
+    checkpoint = f"{scene.run}-g1-s10"
+    scene.decide(checkpoints=(CheckpointChange(checkpoint, "a bit", state="quarantined"),))
+    answer = ask(here, scene.run, "restore", {"checkpoint": checkpoint})
+    assert (answer.status_code, answer.json()["code"]) == (409, "checkpoint_unusable")
+
+
+def test_drills_are_forbidden_unless_allowed(db: Database, tmp_path: Path) -> None:
+    with plane(db, Home(tmp_path / "home"), SystemClock()) as strict:
+        run = strict.admin.post("/v1/runs", {"spec": spec()})["id"]
+        answer = strict.admin.call("POST", f"/v1/runs/{run}/drills", {"fault": "nan"})
+        assert (answer.status_code, answer.json()["code"]) == (403, "drills_forbidden")
+
+
+def test_pin_and_unpin_a_checkpoint(here: Plane, scene: Scene) -> None:
+    path = f"/v1/checkpoints/{scene.run}-g1-s10"
+    assert here.admin.post(f"{path}/pin")["pinned"] is True
+    assert here.admin.post(f"{path}/unpin")["pinned"] is False
+
+
+def test_a_node_reads_a_checkpoint_on_request(here: Plane, scene: Scene) -> None:
+    node = FakeNode(here.as_node("n1"))
+    node.turn()
+    path = f"/v1/checkpoints/{scene.run}-g1-s10"
+    asked = here.admin.post(f"{path}/verify")
+    assert (asked["state"], asked["id"].startswith("chore-")) == ("pending", True)
+    node.turn()
+    told = here.admin.get(f"/v1/requests/{asked['id']}")
+    assert (told["state"], told["ok"], told["findings"]) == ("applied", True, [])
+    assert here.admin.get(path)["verified_at"] is not None
+
+
+def test_cordon_and_uncordon_a_node(here: Plane) -> None:
+    FakeNode(here.as_node("n1")).turn()
+    operator = here.people["operator"]
+    assert operator.post("/v1/nodes/n1/cordon")["cordoned"] is True
+    [node] = operator.get("/v1/nodes")
+    assert (node["name"], node["state"], node["slots"], node["cordoned"]) == (
+        "n1", "present", 4, True,
+    )  # fmt: skip
+    assert operator.post("/v1/nodes/n1/uncordon", {"why": "mended"})["cordoned"] is False
+    assert operator.call("POST", "/v1/nodes/nowhere/cordon").status_code == 404
+
+
+def test_rules_are_added_edited_switched_and_removed_and_every_version_is_kept(
+    here: Plane,
+) -> None:
+    operator = here.people["operator"]
+    rule = {
+        "name": "slow",
+        "metric": "step_time_s",
+        "when": {"condition": "above", "value": 2.0},
+        "for": {"steps": 3},
+    }
+    [added] = operator.post("/v1/rules", {"rules": [rule]}, expect=201)
+    assert (added["version"], added["pack"], added["changed_by"]) == (1, "default", "operator")
+    assert operator.call("POST", "/v1/rules", {"rules": [rule]}).status_code == 409
+    path = "/v1/rules/slow"
+    edit = {"set": {"when.value": 3.0}, "expected_version": 1}
+    assert operator.call("PATCH", path, edit).json()["when"]["value"] == 3.0
+    assert operator.call("PATCH", path, edit).status_code == 409
+    assert operator.post(f"{path}/disable")["enabled"] is False
+    whole = operator.get(path)
+    assert operator.call("PUT", path, {**whole, "enabled": True}).json()["version"] == 4
+    assert operator.call("PUT", path, whole).status_code == 409, "an edit between is not lost"
+    bad = operator.call("PUT", path, {**rule, "metric": "losss"})
+    assert (bad.status_code, bad.json()["problems"][0]["path"]) == (422, "metric")
+    assert operator.call("DELETE", path).status_code == 204
+    assert operator.call("GET", path).status_code == 404
+    changes = [each["change"] for each in operator.get(f"{path}/history")]
+    assert changes == ["added", "edited", "disabled", "edited", "removed"]
+
+
+def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> None:
+    FakeNode(here.as_node("n1")).turn()
+    assert here.people["viewer"].get("/v1/prometheus/targets") == [
+        {"targets": ["127.0.0.1:9100"], "labels": {"node": "n1"}}
+    ]
+    text = here.people["viewer"].call("GET", "/metrics").text
+    assert f'trainmaster_run_state{{run="{scene.run}",state="running"}} 1.0' in text
+    assert f'trainmaster_run_state{{run="{scene.run}",state="paused"}} 0.0' in text
+    assert f'trainmaster_restarts_total{{run="{scene.run}"}} 0.0' in text
+    assert "trainmaster_checkpoint_age_seconds" in text
+
+
+def test_series_over_http_are_as_the_contract_has_them(here: Plane, scene: Scene) -> None:
+    scene.sync(scene.batch(10, 20, samples=columns([26, 27], loss=[float("nan"), None])))
+    path = f"/v1/runs/{scene.run}/series"
+    told = here.people["viewer"].get(path, metric="loss", after_step=24)
+    assert [point[:3] for point in told["points"]] == [
+        [1, 25, 1.0], [1, 26, "NaN"], [1, 27, None],
+    ]  # fmt: skip
+    assert (told["unit"], told["total_points"], told["downsampled"]) == ("nats", 3, False)
+    assert told["points"][0][3].endswith("Z")
+    unknown = here.people["viewer"].call("GET", path, params={"metric": "losss"})
+    assert (unknown.status_code, unknown.json()["code"]) == (400, "unknown_metric")
+    assert here.people["viewer"].call("GET", path, params={"metric": "loss", "rank": "x"}
+        ).status_code == 422  # fmt: skip
