@@ -128,9 +128,13 @@ def judge(turn: Turn) -> None:
 
 def quarantine(turn: Turn, checkpoint: Checkpoint, problem: str) -> None:
     """Never use `checkpoint` again."""
-    because = f"{checkpoint.id} is quarantined: {problem}"
-    turn.checkpoints[checkpoint.id] = CheckpointChange(checkpoint.id, because, state="quarantined")
-    turn.tell("checkpoint_quarantined", because, checkpoint=checkpoint.id, step=checkpoint.step)
+    turn.checkpoints[checkpoint.id] = CheckpointChange(checkpoint.id, problem, state="quarantined")
+    turn.tell(
+        "checkpoint_quarantined",
+        f"{checkpoint.id} is quarantined: {problem}",
+        checkpoint=checkpoint.id,
+        step=checkpoint.step,
+    )
 
 
 def mark_abandoned(turn: Turn, lineage: Lineage) -> None:

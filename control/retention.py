@@ -30,7 +30,7 @@ def retire(turn: Turn) -> None:
             continue
         if checkpoint.id in turn.checkpoints:
             continue
-        because = f"{checkpoint.id} is retired: newer ones are kept (checkpoint.keep_last)."
+        because = "Retired: newer ones are kept (checkpoint.keep_last)."
         turn.checkpoints[checkpoint.id] = CheckpointChange(checkpoint.id, because, state="retired")
         turn.chores.append(chore("retire", checkpoint, snapshot))
 

@@ -19,6 +19,7 @@ from control.lineage import newest_step
 from control.snapshot import OrderStatus, Request
 from control.turn import Turn
 from trainmaster.errors import UserError
+from trainmaster.orders import NUMERIC_FAULTS
 from trainmaster.spec import RunSpec
 
 ANSWER_WITHIN_S = 60.0
@@ -247,6 +248,13 @@ def _field(spec: RunSpec, path: str) -> object:
 
 def _drill(turn: Turn, request: Request) -> None:
     drill = drills.read(request.id, request.args)
+    reached = newest_step(turn.snapshot)
+    last_step = drill.at_step + drill.steps - 1 if drill.at_step is not None else None
+    if drill.fault in NUMERIC_FAULTS and last_step is not None and last_step <= reached:
+        raise UserError(
+            f"drill is refused: the run has reached step {reached}, and the drill is for steps "
+            f"{drill.at_step} to {last_step}."
+        )
     generation = _generation(turn)
     turn.drills.append(NewDrill(drill, request.id, generation))
     turn.fulfil(request, f"The drill {drill.fault} is on its way to generation {generation}.")

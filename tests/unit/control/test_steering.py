@@ -392,6 +392,13 @@ def test_a_drill_that_is_not_known_is_refused():
     assert "fault" in answers(decision)[1].because
 
 
+def test_a_drill_for_steps_that_have_passed_is_refused():
+    asked = request("drill", fault="nan", at_step=44, steps=5)
+    decision = decide(running(requests=(asked,)), now=NOW)
+    assert decision.drills == ()
+    assert "has reached step 50" in answers(decision)[1].because
+
+
 def test_a_sticky_drill_is_carried_as_the_batches_it_fired_for_and_others_are_not():
     fired = DrillStatus(Drill(id=1, fault="nan", steps=5, sticky=True), 1, ((1, 52, 52),))
     named = DrillStatus(Drill(id=2, fault="nan", at_step=70, steps=2, sticky=True), 1)
