@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
@@ -11,8 +12,12 @@ from fastapi import Depends, Request
 
 from control.auth import Caller
 from control.clock import Clock
+from control.db.accounts import Accounts
 from control.db.engine import Database
 from control.settings import Settings
+
+MAX_WAITING = 8
+"""A fifth of the threads that serve requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,9 @@ class Shell:
         wake: has the due runs looked at now.
         up_since: when this process began to hear nodes.
         skipped: how often periodic work was due while it still ran.
+        waiting: seats for submissions that wait for a node to describe their workload. They hold a
+            thread each, and some must be left for the node that is to answer.
+        accounts: where the wall time of runs went.
     """
 
     settings: Settings
@@ -31,6 +39,8 @@ class Shell:
     wake: Callable[[], None]
     up_since: datetime
     skipped: Callable[[], int] = int
+    waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
+    accounts: Accounts = field(default_factory=Accounts)
 
 
 def shell_of(request: Request) -> Shell:

@@ -14,7 +14,6 @@ from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
 from control.db import asking, history, listings, queries
-from control.db.accounts import goodput_of
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -81,15 +80,14 @@ def shown(shell: Shell, run: str) -> dict[str, Any]:
     """
     with shell.db.read() as connection:
         found = queries.show(connection, run)
-        return {**found, "goodput": goodput_of(connection, run, now=shell.clock.now())}
+        return {**found, "goodput": shell.accounts.of(connection, run, now=shell.clock.now())}
 
 
 @router.get("/{run}/goodput")
 def get_goodput(run: str, shell: WithShell) -> Response:
     """Show where the wall time of a run went."""
     with shell.db.read() as connection:
-        queries.run_row(connection, run)
-        return Answer(goodput_of(connection, run, now=shell.clock.now()))
+        return Answer(shell.accounts.of(connection, run, now=shell.clock.now()))
 
 
 @router.get("/{run}/ranks")

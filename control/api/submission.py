@@ -86,6 +86,15 @@ def described(shell: Shell, spec: RunSpec) -> WorkloadInfo | None:
     """
     if not any(may_take_ranks(node, now=shell.clock.now()) for node in _nodes(shell)):
         return None
+    if not shell.waiting.acquire(blocking=False):
+        raise UnavailableError("too many submissions wait for a node just now: try again")
+    try:
+        return _ask_a_node(shell, spec)
+    finally:
+        shell.waiting.release()
+
+
+def _ask_a_node(shell: Shell, spec: RunSpec) -> WorkloadInfo:
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
     with shell.db.write() as connection:
         chore = chores.ask(connection, "describe", args, now=shell.clock.now())

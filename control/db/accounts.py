@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -16,7 +17,33 @@ from control.goodput import StepTime, goodput, phases_of
 from control.lineage import lineage_of
 from control.snapshot import Attempt
 
+MAX_KEPT = 200
 _METRICS = ("step_time_s", "applied", "data_s", "checkpoint_stall_s")
+
+
+class Accounts:
+    """Remembers accounts for a while: a long run's take a while, and pages ask every second."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._kept: dict[str, tuple[float, dict[str, float]]] = {}
+
+    def of(self, connection: Connection, run: str, *, now: datetime) -> dict[str, float]:
+        """Return the accounts of a run, at most so old that a twentieth of the time goes into them.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        began = self._monotonic()
+        good_until, kept = self._kept.get(run, (0.0, {}))
+        if began < good_until:
+            return kept
+        made = goodput_of(connection, run, now=now)
+        ended = self._monotonic()
+        self._kept[run] = (ended + 20 * (ended - began), made)
+        while len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return made
 
 
 def goodput_of(connection: Connection, run: str, *, now: datetime) -> dict[str, float]:

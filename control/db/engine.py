@@ -17,8 +17,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from trainmaster.errors import UnavailableError, UserError
+from trainmaster.errors import ConflictError, UnavailableError, UserError
 
 BUSY_TIMEOUT_S = 15.0
 POOL_SIZE = 20
@@ -58,6 +59,7 @@ class Database:
 
         Raises:
             UnavailableError: the database is out of reach or full.
+            ConflictError: somebody else wrote a row of the same name meanwhile.
         """
         if self._turn is None:
             with _translated(), self.engine.begin() as connection:
@@ -81,6 +83,8 @@ def _translated() -> Iterator[None]:
         raise UnavailableError(
             f"the database cannot be used: {error.orig}", code="database"
         ) from error
+    except RowExistsError as error:
+        raise ConflictError("somebody else wrote the same just now: look again") from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise UnavailableError(
