@@ -71,6 +71,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     links = links_by_rank(launch)
     measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
     first = reader.read(course.batch(1)).inputs
+    buckets = GradientBuckets(parameters, bucket_bytes=plan.bucket_bytes, group=joined.stage)
     inbox = InboxFile(launch.inbox)
     return Machinery(
         plan=plan,
@@ -85,9 +86,10 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             role=role,
             groups=joined,
             meter=meter,
+            after_backward=buckets.gather,
             input_M=None if first is None else first[: plan.micro_batch],
         ),
-        buckets=GradientBuckets(parameters, bucket_bytes=plan.bucket_bytes, group=joined.stage),
+        buckets=buckets,
         optimizer=Optimizer(parameters, spec.train.optimizer, workload),
         meter=meter,
         faults=Faults(inbox, spool, pace, rank=launch.rank, node=launch.node),

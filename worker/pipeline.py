@@ -5,6 +5,7 @@ schedule.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -32,8 +33,10 @@ class Pass:
 
 
 class Pipeline:
-    """Runs this rank's part of its replica. Gradients of the plain loss sum gather in the
-    parameters.
+    """Runs this rank's part of its replica.
+
+    After the backward of each micro-batch, the parameters' gradients have grown by those of its
+    plain loss sum, and `after_backward` is called.
     """
 
     def __init__(
@@ -45,13 +48,16 @@ class Pipeline:
         role: RankRole,
         groups: Groups,
         meter: Meter,
+        after_backward: Callable[[], None],
         input_M: torch.Tensor | None,
     ) -> None:
         self._workload = workload
         self._meter = meter
         self._role = role
         self._weights: list[torch.Tensor | float] = []
-        self._stage: MeasuredStage = make_stage(layers, role, groups.pipeline, meter, input_M)
+        self._stage: MeasuredStage = make_stage(
+            layers, role, groups.pipeline, meter, after_backward, input_M
+        )
         schedule_class = get_schedule_class(SCHEDULES[plan.schedule].torch_class)
         # The divisor is the weight of all replicas, known only after the pass.
         self._schedule = schedule_class(

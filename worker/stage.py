@@ -6,6 +6,7 @@ M is the size of a micro-batch; activations keep it as their first axis.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -23,11 +24,16 @@ _MAX_AXES: Final = 8
 
 
 class MeasuredStage(PipelineStage):
-    """A stage that counts the seconds of its forwards and backwards."""
+    """A stage that counts the seconds of its forwards and backwards, and hands over what each
+    backward leaves in the parameters' gradients.
+    """
 
-    def __init__(self, *args: Any, meter: Meter, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, meter: Meter, after_backward: Callable[[], None], **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._meter = meter
+        self._after_backward = after_backward
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
@@ -37,7 +43,8 @@ class MeasuredStage(PipelineStage):
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch backward."""
         with self._meter.computing("backward"):
-            return super().backward_one_chunk(*args, **kwargs)
+            super().backward_one_chunk(*args, **kwargs)
+            self._after_backward()
 
 
 def make_stage(
@@ -45,11 +52,13 @@ def make_stage(
     role: RankRole,
     group: dist.ProcessGroup,
     meter: Meter,
+    after_backward: Callable[[], None],
     input_M: torch.Tensor | None,
 ) -> MeasuredStage:
     """Return this rank's stage; collective over the pipeline.
 
     Args:
+        after_backward: called after the backward of each micro-batch.
         input_M: a micro-batch of inputs on the first stage; None elsewhere.
 
     Raises:
@@ -66,6 +75,7 @@ def make_stage(
         output_args=_example(output_M),
         group=group,
         meter=meter,
+        after_backward=after_backward,
     )
 
 

@@ -121,7 +121,7 @@ class Stepper:
         lr = parts.optimizer.set_lr(self._course.lr_factor(step))
         because = status.because
         if because is None:
-            parts.buckets.scale(self._clip_factor(status.grad_norm) / status.weight)
+            parts.buckets.publish(self._clip_factor(status.grad_norm) / status.weight)
             parts.optimizer.step()
             self.applied_updates += 1
         elif parts.role.rank == 0:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from pathlib import Path
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -41,26 +40,45 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first_within_thei
 ) -> None:
     parameters = parameters_of(*sizes)
     runs = _partition(parameters, limit)
-    flat = [parameter for run in runs for parameter in run]
-    assert [id(p) for p in flat] == [id(p) for _, p in reversed(parameters)]
-    assert all(len(run) == 1 or sum(p.numel() for p in run) * 4 <= limit for run in runs)
-    for before, after in itertools.pairwise(runs):
-        assert (sum(p.numel() for p in before) + after[0].numel()) * 4 > limit, "no needless cut"
+    flat = [name for run in runs for name, _ in run]
+    assert flat == [name for name, _ in reversed(parameters)]
+    sizes_of = [[parameter.numel() * 8 for _, parameter in run] for run in runs]
+    assert all(len(run) == 1 or sum(run) <= limit for run in sizes_of)
+    for before, after in pairwise(sizes_of):
+        assert sum(before) + after[0] > limit, "no needless cut"
 
 
-def test_a_backward_fills_the_buckets_in_place() -> None:
+def backward(parameters: list[tuple[str, nn.Parameter]], factor: float) -> None:
+    sum((factor * parameter.sum() for _, parameter in parameters), torch.zeros(())).backward()
+
+
+def test_micro_batches_gather_and_are_published_as_gradients() -> None:
     parameters = parameters_of(2, 3)
     buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    views = [parameter.grad for _, parameter in parameters]
+    gradients = [parameter.grad for _, parameter in parameters]
     for factor in (1.0, 10.0):
-        sum((factor * p.sum() for _, p in parameters), torch.zeros(())).backward()
-    assert [parameter.grad for _, parameter in parameters] == views
-    buckets.scale(0.5)
-    assert parameters[1][1].grad is not None
-    assert parameters[1][1].grad.tolist() == [5.5] * 3
-    assert buckets.norms().squares == pytest.approx({0: 2 * 5.5**2, 1: 3 * 5.5**2})
+        backward(parameters, factor)
+        buckets.gather()
+    assert buckets.norms().squares == pytest.approx({0: 2 * 11.0**2, 1: 3 * 11.0**2})
+    buckets.publish(0.5)
+    assert [parameter.grad for _, parameter in parameters] == gradients, "filled in place"
+    assert gradients[1] is not None
+    assert gradients[1].tolist() == [5.5] * 3
     buckets.zero()
     assert buckets.norms().squares == {0: 0.0, 1: 0.0}
+    assert gradients[1].tolist() == [0.0] * 3
+
+
+@given(order=st.permutations([1e8, 1.0, -1e8, 3e-7, -1.0]))
+def test_the_order_of_micro_batches_does_not_change_the_sum(order: list[float]) -> None:
+    parameters = parameters_of(1)
+    buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
+    for factor in order:
+        backward(parameters, factor)
+        buckets.gather()
+    buckets.publish(1.0)
+    assert parameters[0][1].grad is not None
+    assert float(parameters[0][1].grad) == pytest.approx(3e-7, abs=2e-8)
 
 
 def test_values_that_are_not_finite_are_counted_one_by_one() -> None:
@@ -69,19 +87,23 @@ def test_values_that_are_not_finite_are_counted_one_by_one() -> None:
     gradient = parameters[0][1].grad
     assert gradient is not None
     gradient[:3] = torch.tensor([math.nan, math.inf, 1.0])
+    buckets.gather()
     assert buckets.norms().num_non_finite == 2
 
 
-def test_large_finite_gradients_have_a_finite_norm() -> None:
+def test_large_finite_gradients_have_a_finite_norm_and_sum() -> None:
     parameters = parameters_of(4)
     buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    assert parameters[0][1].grad is not None
-    parameters[0][1].grad.fill_(1e30)
-    assert buckets.norms().squares[0] == pytest.approx(4e60)
+    gradient = parameters[0][1].grad
+    assert gradient is not None
+    for _ in range(4):
+        gradient.fill_(3e38)
+        buckets.gather()
+    assert buckets.norms().squares[0] == pytest.approx(4 * 12e38**2)
     assert buckets.norms().num_non_finite == 0
 
 
-def test_the_module_measures_without_a_network(tmp_path: Path) -> None:
+def test_a_group_of_one_sends_nothing() -> None:
     buckets = GradientBuckets(parameters_of(4), bucket_bytes=1000, group=ALONE)
     sync = buckets.reduce({})
     assert (sync.seconds, sync.num_bytes) == (0.0, 0)
