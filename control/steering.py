@@ -151,10 +151,7 @@ def _pause(turn: Turn, request: Request) -> None:
 
 def _hold(turn: Turn, request: Request) -> None:
     if turn.state not in {State.STARTING, State.RUNNING}:
-        raise UserError(
-            f"pause --hold is refused: the run is {turn.state}, and only starting or running ranks "
-            "can be held."
-        )
+        raise UserError(f"Only starting or running ranks can be held, and the run is {turn.state}.")
     turn.desired = Desired.HELD
     turn.order("hold", request.id)
     turn.accept(request, _by(request, "hold the ranks"), generation=_generation(turn))
@@ -252,8 +249,8 @@ def _drill(turn: Turn, request: Request) -> None:
     last_step = drill.at_step + drill.steps - 1 if drill.at_step is not None else None
     if drill.fault in NUMERIC_FAULTS and last_step is not None and last_step <= reached:
         raise UserError(
-            f"drill is refused: the run has reached step {reached}, and the drill is for steps "
-            f"{drill.at_step} to {last_step}."
+            f"The run has reached step {reached}, and the drill is for steps {drill.at_step} to "
+            f"{last_step}."
         )
     generation = _generation(turn)
     turn.drills.append(NewDrill(drill, request.id, generation))
