@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.asking import TIMEOUT_S, acknowledged, ask, tell
 from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import session_of
-from trainmaster.cli.steer import TIMEOUT_S, NoWait, Timeout, Why, acknowledged, ask, tell
+from trainmaster.cli.steer import NoWait, Timeout, Why
 from trainmaster.errors import UserError
 from trainmaster.orders import NUMERIC_FAULTS
 

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.asking import TIMEOUT_S, acknowledged, ask, settled, tell
 from trainmaster.cli.documents import problems_in, read_mapping
-from trainmaster.cli.pace import TERMINAL
 from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import Session, segment, session_of
-from trainmaster.errors import (
-    ConflictError,
-    Problem,
-    SpecError,
-    TrainmasterError,
-    UnavailableError,
-)
+from trainmaster.errors import Problem, SpecError
 
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the acknowledgement.")]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for it.")]
-
-TIMEOUT_S = 600.0
-PATIENCE_S = 5.0
-AWAY_S = 60.0
-SETTLE_S = 60.0
-_LOOK_S = 0.2
 
 
 def pause(
@@ -49,7 +36,7 @@ def pause(
     request = ask(session, run, "pause", args, why)
     if not no_wait:
         request = acknowledged(session, request, timeout)
-        _settled(session, run, "held" if hold else "paused")
+        settled(session, run, "held" if hold else "paused")
     tell(session, run, request, as_json=as_json)
 
 
@@ -202,85 +189,6 @@ def _simple(
     if not no_wait:
         request = acknowledged(session, request, timeout_s)
     tell(session, run, request, as_json=as_json)
-
-
-def ask(session: Session, run: str, kind: str, args: dict[str, Any], why: str) -> dict[str, Any]:
-    """Ask for something; the key makes asking twice the same as asking once."""
-    body = {"kind": kind, "args": args, "why": why, "idempotency_key": uuid.uuid4().hex}
-    path = f"/v1/runs/{segment('run', run)}/requests"
-    try:
-        answer: dict[str, Any] = session.api.post(path, body)
-    except UnavailableError:
-        session.sleep(1.0)
-        answer = session.api.post(path, body)
-    return answer
-
-
-def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Return the request once it is applied.
-
-    Raises:
-        ConflictError: it was refused, and why.
-        UnavailableError: the control plane stayed away for a minute.
-        TrainmasterError: nothing came of it in time.
-    """
-    began = seen_at = session.monotonic()
-    told = False
-    while request["state"] not in {"applied", "refused"}:
-        now = session.monotonic()
-        if now - began > timeout_s:
-            raise TrainmasterError(
-                f"{request['kind']} is still {request['state']} after {timeout_s:.0f} s; it stays "
-                f"asked for (request {request['id']})"
-            )
-        if now - began > PATIENCE_S and not told:
-            told = True
-            session.output.say(
-                f"{request['kind']} is {request['state']}; waiting for its acknowledgement "
-                f"(Ctrl-C leaves it asked for)"
-            )
-        session.sleep(_LOOK_S)
-        try:
-            request = session.api.get(f"/v1/requests/{request['id']}")
-            seen_at = session.monotonic()
-        except UnavailableError:
-            if session.monotonic() - seen_at > AWAY_S:
-                raise
-    if request["state"] == "refused":
-        raise ConflictError(
-            f"{request['kind']} was refused: {request.get('because') or 'no reason'}"
-        )
-    return request
-
-
-def _settled(session: Session, run: str, wanted: str) -> None:
-    """Wait until the run shows what its acknowledgement promised."""
-    deadline = session.monotonic() + SETTLE_S
-    while True:
-        state = session.api.get(f"/v1/runs/{segment('run', run)}")["state"]
-        if state == wanted:
-            return
-        if state in TERMINAL:
-            raise ConflictError(f"the run {state} before it could be {wanted}")
-        if session.monotonic() > deadline:
-            raise TrainmasterError(f"the run is {state}, not {wanted}, {SETTLE_S:.0f} s after that")
-        session.sleep(_LOOK_S)
-
-
-def tell(session: Session, run: str, request: dict[str, Any], *, as_json: bool) -> None:
-    """Print how a request ended."""
-    if as_json:
-        session.output.json(request)
-        return
-    because = f": {request['because']}" if request.get("because") else ""
-    sentence = f"{request['kind']} of {run} {_stage(request)}{because}"
-    session.output.line(sentence.rstrip(".") + ".")
-
-
-def _stage(request: dict[str, Any]) -> str:
-    if request["state"] != "applied":
-        return f"is {request['state']} (request {request['id']})"
-    return "is done"
 
 
 def _show_preview(session: Session, preview: dict[str, Any], *, as_json: bool) -> None:

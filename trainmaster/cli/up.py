@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-import signal
 import threading
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from trainmaster.cli import health, parts
-from trainmaster.cli.bringup import Installation, Interrupted, bring_up, require_home, stored_token
+from trainmaster.cli.bringup import Installation, Interrupted, require_home, stored_token
 from trainmaster.cli.demo import ensure_demo
+from trainmaster.cli.detached import detach
+from trainmaster.cli.keeping import INTERRUPTED, connect, keeping
 from trainmaster.cli.processes import process_rows
 from trainmaster.cli.session import Api, Session, session_of
 from trainmaster.cli.settings import DEFAULT_DASHBOARD_PORT, DEFAULT_PORT, home_at
-from trainmaster.cli.supervisor import Supervisor
-from trainmaster.errors import ConflictError, TrainmasterError, UnavailableError
+from trainmaster.errors import ConflictError, TrainmasterError
 from trainmaster.home import Home
-
-SUPERVISOR = "supervisor"
-_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,7 @@ def up(
     cluster: Annotated[
         str | None, typer.Option(metavar="FILE", help="One agent per node of this file.")
     ] = None,
-    detach: Annotated[
+    in_background: Annotated[
         bool, typer.Option("--detach", help="Return when all parts are healthy.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print what `ps --json` prints.")] = False,
@@ -78,7 +72,7 @@ def up(
         ports = _ports(session, port, dashboard_port, no_dashboard=no_dashboard)
         wanted = Installation(chosen, *ports, nodes, clustered=cluster is not None)
         _require_dead(chosen, wanted)
-        if detach:
+        if in_background:
             status = _detached(session, wanted, choice)
         else:
             status = _foreground(session, wanted, choice)
@@ -164,43 +158,45 @@ def _greet_again(session: Session, home: Home, choice: _Choice) -> None:
     session.output.say(f"Trainmaster already runs from {home.root}.")
     dashboard = home.process("dashboard")
     shown_dashboard = dashboard.address if dashboard is not None and dashboard.alive else None
-    api = _connect(control.address, stored_token(home))
+    api = connect(control.address, stored_token(home))
     _greet(session, home, control.address, shown_dashboard, api, choice)
+    _name_demo(session, api, choice)
 
 
-def _connect(url: str, token: str) -> Api:
-    from trainmaster.client import Client
-
-    return Client(url, token, timeout_s=30.0)
-
-
-# In the foreground.
+def _detached(session: Session, wanted: Installation, choice: _Choice) -> int:
+    detach(wanted, restart=session.settings.supervise, output=session.output)
+    api = connect(wanted.url, stored_token(wanted.home))
+    _greet(session, wanted.home, wanted.url, wanted.dashboard_url, api, choice)
+    _name_demo(session, api, choice)
+    return 0
 
 
 def _foreground(session: Session, wanted: Installation, choice: _Choice) -> int:
-    stop = _stop_on_signals()
-    supervisor = _supervisor(session, wanted, session.output.say)
-    try:
-        api = _bring_up(wanted, supervisor, stop.is_set, session.output.say)
+    say = session.output.say
+    with keeping(wanted, restart=session.settings.supervise, say=say) as keeper:
+        try:
+            api = keeper.bring_up(say)
+        except Interrupted:
+            return INTERRUPTED
         _greet(session, wanted.home, wanted.url, wanted.dashboard_url, api, choice)
         if not choice.as_json:
             session.output.line("Ctrl-C stops everything.")
-        watcher = None
+        watcher = threading.Thread(
+            target=_show_demo, args=(session, api, keeper.stop.is_set), daemon=True
+        )
         if choice.demo:
-            watcher = threading.Thread(
-                target=_show_demo, args=(session, api, stop.is_set), daemon=True
-            )
             watcher.start()
-        _keep(supervisor, stop)
-        if watcher is not None:
+        keeper.keep()
+        if choice.demo:
             watcher.join(timeout=3.0)
-        session.output.say("stopping everything")
-        return 0
-    except Interrupted:
-        return _INTERRUPTED
-    finally:
-        supervisor.stop()
-        wanted.home.forget_process(SUPERVISOR, os.getpid())
+        say("stopping everything")
+    return 0
+
+
+def _name_demo(session: Session, api: Api, choice: _Choice) -> None:
+    if choice.demo:
+        run, _ = ensure_demo(api)
+        session.output.say(f"The example run is {run['id']}: see `trainmaster show {run['id']}`.")
 
 
 def _show_demo(session: Session, api: Api, stopping: Callable[[], bool]) -> None:
@@ -228,137 +224,6 @@ def _show_demo(session: Session, api: Api, stopping: Callable[[], bool]) -> None
 def _ending(run: dict[str, Any]) -> str:
     because = f": {run['because']}" if run.get("because") else ""
     return f"{run['state']} at step {run['step']}{because}".rstrip(".") + "."
-
-
-# In the background.
-
-
-def _detached(session: Session, wanted: Installation, choice: _Choice) -> int:
-    """Put the supervisor into the background, and wait for its word."""
-    reader, writer = os.pipe()
-    session.output.stdout.flush()
-    session.output.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        status = 1
-        try:
-            status = _background(session, wanted, os.fdopen(writer, "w", encoding="utf-8"))
-        except BaseException:
-            traceback.print_exc()
-            raise
-        finally:
-            os._exit(status)
-    os.close(writer)
-    try:
-        outcome = _outcome(session, reader)
-    except KeyboardInterrupt:
-        os.kill(child, signal.SIGTERM)
-        os.waitpid(child, 0)
-        return _INTERRUPTED
-    if "ready" not in outcome:
-        error = UnavailableError(
-            outcome.get("failed")
-            or f"the supervisor ended before all was up; its log: {wanted.home.log(SUPERVISOR)}"
-        )
-        error.exit_status = outcome.get("exit_status", 1)
-        raise error
-    api = _connect(wanted.url, stored_token(wanted.home))
-    _greet(session, wanted.home, wanted.url, wanted.dashboard_url, api, choice)
-    if choice.demo:
-        run, _ = ensure_demo(api)
-        session.output.say(f"The example run is {run['id']}: see `trainmaster show {run['id']}`.")
-    return 0
-
-
-def _outcome(session: Session, reader: int) -> dict[str, Any]:
-    """Pass on what the supervisor says while it brings things up; return its last word."""
-    with os.fdopen(reader, encoding="utf-8") as pipe:
-        for line in pipe:
-            told: dict[str, Any] = json.loads(line)
-            if "say" not in told:
-                return told
-            session.output.say(told["say"])
-    return {}
-
-
-def _background(session: Session, wanted: Installation, report: TextIO) -> int:
-    """Be the supervisor, in a session of its own, with a log in place of the terminal."""
-    os.setsid()
-    log = wanted.home.log(SUPERVISOR)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
-        os.dup2(source, target)
-    stop = _stop_on_signals()
-
-    def note(sentence: str) -> None:
-        session.output.say(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}Z {sentence}")
-
-    def tell(**word: object) -> None:
-        with suppress(BrokenPipeError):  # the command that waited is gone
-            report.write(json.dumps(word) + "\n")
-            report.flush()
-
-    supervisor = _supervisor(session, wanted, note)
-    try:
-        _bring_up(wanted, supervisor, stop.is_set, lambda sentence: tell(say=sentence))
-        tell(ready=True)
-        report.close()
-        _keep(supervisor, stop)
-        return 0
-    except Interrupted:
-        return _INTERRUPTED
-    except (TrainmasterError, OSError) as error:
-        status = error.exit_status if isinstance(error, TrainmasterError) else 1
-        note(str(error))
-        supervisor.stop()
-        tell(failed=str(error), exit_status=status)
-        return status
-    finally:
-        supervisor.stop()
-        wanted.home.forget_process(SUPERVISOR, os.getpid())
-
-
-# What both have in common.
-
-
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
-
-    def ask(*_: object) -> None:
-        stop.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ask)
-    return stop
-
-
-def _supervisor(session: Session, wanted: Installation, say: Callable[[str], None]) -> Supervisor:
-    wanted.home.record_process(SUPERVISOR, os.getpid())
-    return Supervisor(wanted.home, restart=session.settings.supervise, say=say)
-
-
-def _bring_up(
-    wanted: Installation,
-    supervisor: Supervisor,
-    stopping: Callable[[], bool],
-    say: Callable[[str], None],
-) -> Api:
-    return bring_up(
-        wanted,
-        supervisor,
-        environment=os.environ,
-        connect=_connect,
-        stopping=stopping,
-        say=say,
-    )
-
-
-def _keep(supervisor: Supervisor, stop: threading.Event) -> None:
-    while not stop.wait(0.2):
-        supervisor.turn()
 
 
 def _greet(
