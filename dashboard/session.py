@@ -99,6 +99,7 @@ class Session:
         """
         slot = st.container()
         told: TrainmasterError | None = None
+        self.reader.outage = None
         try:
             yield
         except TrainmasterError as error:

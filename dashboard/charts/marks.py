@@ -11,6 +11,7 @@ _SYMBOLS = {
     "alert": "diamond",
     "checkpoint": "square",
 }
+_FIRED = frozenset({"firing", "resolved"})
 MOST_MARKS = 60
 
 
@@ -47,9 +48,9 @@ def generation_marks(attempts: Sequence[Mapping[str, Any]], label: str) -> list[
 
 
 def alert_marks(alerts: Sequence[Mapping[str, Any]]) -> list[Mark]:
-    """Return one mark for each alert that knows its first bad step."""
+    """Return one mark for each alert that has fired and knows its first bad step."""
     return [
         Mark(int(alert["first_bad_step"]), "alert", str(alert.get("rule") or ""))
         for alert in alerts
-        if alert.get("first_bad_step") is not None
+        if alert.get("first_bad_step") is not None and alert.get("state") in _FIRED
     ][-MOST_MARKS:]

@@ -30,7 +30,7 @@ ARGUMENTS = [
     "--disable-sync",
     "--disable-dev-shm-usage",
 ]
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 Found = TypeVar("Found")
 
 

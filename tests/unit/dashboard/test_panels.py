@@ -94,13 +94,17 @@ def test_text_from_outside_is_escaped_for_plotly() -> None:
 
 
 def test_only_the_newest_marks_are_drawn() -> None:
-    alerts = [{"first_bad_step": step, "rule": "r"} for step in range(1, 200)]
+    alerts = [{"first_bad_step": step, "rule": "r", "state": "firing"} for step in range(1, 200)]
     marks = alert_marks(alerts)
     assert (len(marks), marks[-1].step) == (MOST_MARKS, 199)
 
 
 def test_an_alert_without_a_bad_step_has_no_mark() -> None:
-    assert alert_marks([{"rule": "silent", "first_bad_step": None}]) == []
+    assert alert_marks([{"rule": "silent", "first_bad_step": None, "state": "firing"}]) == []
+
+
+def test_an_alert_that_has_not_fired_yet_is_not_marked() -> None:
+    assert alert_marks([{"rule": "r", "first_bad_step": 3, "state": "pending"}]) == []
 
 
 def test_each_rank_has_its_line_and_no_two_look_alike() -> None:
