@@ -13,7 +13,6 @@ from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import session_of
 from trainmaster.cli.steer import NoWait, Timeout, Why
 from trainmaster.errors import UserError
-from trainmaster.orders import NUMERIC_FAULTS
 
 
 class FaultName(StrEnum):
@@ -72,6 +71,8 @@ def span_of(text: str, fault: str) -> dict[str, Any]:
     Raises:
         UserError: not a span, or of the kind that this fault does not take.
     """
+    from trainmaster.orders import NUMERIC_FAULTS  # pydantic costs a twentieth of a second
+
     match = _SPAN.fullmatch(text.strip())
     if match is None or float(match["number"]) <= 0:
         raise UserError(f"--for {text!r}: write 10s, 2min or 5steps")

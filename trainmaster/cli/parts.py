@@ -14,14 +14,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainmaster.cli.cluster import Cluster
 from trainmaster.cli.settings import address
 from trainmaster.cli.supervisor import Part
 from trainmaster.errors import UserError
 from trainmaster.home import Home, write_atomically
 from trainmaster.ids import node_id_problem
+
+if TYPE_CHECKING:
+    from trainmaster.cli.cluster import Cluster
 
 CHECKOUT = Path(__file__).parents[2]
 """Where `control`, `dashboard`, `migrations` and `examples` lie beside this package."""
