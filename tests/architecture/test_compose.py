@@ -166,6 +166,7 @@ def test_prometheus_is_given_the_token_and_the_address_that_the_stack_has() -> N
     assert jobs["trainmaster-control"]["static_configs"] == [{"targets": ["control:8700"]}]
     discovery = jobs["trainmaster-agents"]["http_sd_configs"][0]
     assert discovery["url"] == "http://control:8700/v1/prometheus/targets"
+    assert discovery["authorization"]["type"] == "Bearer"
     for job in (*jobs.values(), discovery):
         assert job["authorization"]["credentials_file"] == "/run/trainmaster/prometheus.token"
 
