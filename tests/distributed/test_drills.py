@@ -11,6 +11,8 @@ from tests.distributed.ranks import plan_of, started, tiny_spec, trained
 from trainmaster.errors import ExitCode
 from trainmaster.orders import Drill
 from trainmaster.spool import is_missing
+from worker.emulation import SLOW_FACTOR
+from worker.launch import Emulation
 
 PAIR = {"replicas": 2, "stages": 2}
 LONG = 100_000
@@ -97,13 +99,16 @@ def test_a_hung_rank_is_stopped_until_somebody_ends_it(tmp_path: Path, corpus: P
 
 
 def test_a_slow_rank_computes_longer_and_the_numbers_stay(tmp_path: Path, corpus: Path) -> None:
-    spec = tiny_spec(corpus, steps=8)
+    spec = tiny_spec(corpus, steps=4)
     plan = plan_of(spec, replicas=2)
-    drill = Drill(id=1, fault="slow", rank=1, at_step=5, duration_s=60)
-    slow = trained(tmp_path / "slow", spec, plan, drills=[drill])
+    drill = Drill(id=1, fault="slow", rank=1, at_step=3, duration_s=600)
+    paced = {1: Emulation(layer_time_s=0.005)}
+    slow = trained(tmp_path / "slow", spec, plan, drills=[drill], emulation=paced)
     twin = trained(tmp_path / "twin", spec, plan)
-    compute = slow.series("compute_s", rank=1)
-    assert min(compute[4:]) > 1.5 * min(compute[:4])
+    # Four micro-batches through four layers, forward once and backward twice the time.
+    usual_s = 4 * 4 * 3 * 0.005
+    assert min(slow.series("compute_s", rank=1)[2:]) >= SLOW_FACTOR * usual_s
+    assert [event["step"] for event in slow.events("drill_fired", rank=1)] == [3]
     assert slow.weights_sha256() == twin.weights_sha256()
 
 
