@@ -12,8 +12,9 @@ from dashboard import states
 from dashboard.data import Json
 from dashboard.session import Session
 from dashboard.views import go
+from dashboard.views.submit import tell_problems
 from dashboard.widgets.table import Column, Row, action, actions, cell, table
-from dashboard.widgets.text import banner, title
+from dashboard.widgets.text import title
 from trainmaster.document import parse
 from trainmaster.errors import SpecError, TrainmasterError
 from trainmaster.rule import Rule
@@ -117,12 +118,7 @@ def _edit(session: Session, name: str) -> None:
         rule = parse(Rule, text or "")
         session.api.put(_path(name), {**rule.to_json(), "version": seen})
     except SpecError as error:
-        banner("bad", t("submit.problems", count=len(error.problems)))
-        lines = [
-            f"{t('submit.line', line=each.line)}: {each}" if each.line else str(each)
-            for each in error.problems
-        ]
-        st.code("\n".join(lines), language=None, wrap_lines=True)
+        tell_problems(session, error)
     except TrainmasterError as error:
         session.refusal(error)
     else:

@@ -16,6 +16,8 @@ from dashboard.steering import verb
 from dashboard.views import alerts, go
 from dashboard.widgets.table import Column, Row, action, actions, cell, table
 
+_MOST_DETAILS = 6
+_LONGEST_DETAIL = 60
 _RESTORABLE = frozenset({"committed", "trusted"})
 
 
@@ -111,7 +113,7 @@ def _events(session: Session, run: Json) -> None:
             {
                 "at": session.formats.clock(instant(event.get("at")), now),
                 "kind": t.word("event", str(event.get("kind"))),
-                "because": str(event.get("because") or ""),
+                "because": str(event.get("because") or "") or details(event.get("data") or {}),
                 "generation": number(event.get("generation")),
                 "actor": str(event.get("actor") or ""),
             },
@@ -125,6 +127,16 @@ def _events(session: Session, run: Json) -> None:
         caption=t("run.section.events"),
         empty=t("events.empty"),
     )
+
+
+def details(data: Json) -> str:
+    """Return the short values of an event that gives no reason as `key value · ...`."""
+    short = {
+        key: value
+        for key, value in data.items()
+        if isinstance(value, (str, int, float)) and len(str(value)) <= _LONGEST_DETAIL
+    }
+    return " · ".join(f"{key} {value}" for key, value in list(short.items())[:_MOST_DETAILS])
 
 
 def _alerts(session: Session, run: Json) -> None:

@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard.data import Json
 from dashboard.session import Session
 from dashboard.views import go
-from dashboard.widgets.text import banner, title
+from dashboard.widgets.text import banner, problems, title
 from trainmaster.document import parse, read, with_lines
 from trainmaster.errors import SpecError, TrainmasterError
 from trainmaster.spec import RunSpec
@@ -34,16 +34,23 @@ def show(session: Session) -> None:
         with st.spinner(t("submit.doing")):
             run = _submit(session, text or "")
     except SpecError as error:
-        banner("bad", t("submit.problems", count=len(error.problems)))
-        lines = [
-            f"{t('submit.line', line=problem.line)}: {problem}" if problem.line else str(problem)
-            for problem in error.problems
-        ]
-        st.code("\n".join(lines), language=None, wrap_lines=True)
+        tell_problems(session, error)
     except TrainmasterError as error:
         session.refusal(error)
     else:
         go.to_run(session, str(run["id"]))
+
+
+def tell_problems(session: Session, error: SpecError) -> None:
+    """Show all problems of a document, each with its line."""
+    t = session.t
+    banner("bad", t("submit.problems", count=len(error.problems)))
+    problems(
+        [
+            f"{t('submit.line', line=each.line)}: {each}" if each.line else str(each)
+            for each in error.problems
+        ]
+    )
 
 
 def _submit(session: Session, text: str) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
@@ -33,6 +34,12 @@ def banner(kind: BannerKind, text: str, *, link: tuple[str, str] | None = None) 
         f'<span aria-hidden="true">{_ICONS[kind]}</span> '
         f"<span>{escape(text)}{more}</span></div>"
     )
+
+
+def problems(lines: Sequence[str]) -> None:
+    """Show what is wrong with a document, one problem a line."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    st.html(f'<ul class="tm-problems">{items}</ul>')
 
 
 def facts(pairs: list[tuple[str, str]]) -> None:

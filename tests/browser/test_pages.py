@@ -61,7 +61,7 @@ def test_every_problem_of_a_spec_is_shown_with_its_line_and_nothing_is_sent(
     log_in(page, dashboard_url, TOKEN, "/submit")
     fill_spec(page, VALID.replace("steps: 10", "steps: 0, lr: 3") + "colour: red\n")
     expect(page.get_by_role("alert")).to_contain_text("Not submitted")
-    told = page.locator('[data-testid="stCode"]')
+    told = page.locator(".tm-problems")
     expect(told).to_contain_text("Line 3: train.steps")
     expect(told).to_contain_text("Line 3: train.lr")
     expect(told).to_contain_text("Line 4: colour")
