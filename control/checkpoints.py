@@ -138,9 +138,10 @@ def quarantine(turn: Turn, checkpoint: Checkpoint, problem: str) -> None:
 
 
 def mark_abandoned(turn: Turn, lineage: Lineage) -> None:
-    """Mark the checkpoints that a later generation left behind."""
+    """Mark the checkpoints that a later generation left behind; a quarantined one keeps its reason."""
     for checkpoint in turn.snapshot.checkpoints:
-        if not checkpoint.abandoned and not is_on(lineage, checkpoint):
+        is_left = checkpoint.state != "quarantined" and not is_on(lineage, checkpoint)
+        if is_left and not checkpoint.abandoned:
             because = (
                 f"Generation {max(lineage, default=0)} began before step {checkpoint.step} of "
                 f"generation {checkpoint.generation}."
@@ -260,6 +261,10 @@ def chore(kind: str, checkpoint: Checkpoint, snapshot: RunSnapshot) -> NewChore:
     known = any(node.id == home for node in snapshot.nodes)
     return NewChore(
         kind,
-        {"location": checkpoint.location, "checkpoint": checkpoint.id},
+        {
+            "location": checkpoint.location,
+            "checkpoint": checkpoint.id,
+            "manifest_sha256": checkpoint.manifest_sha256,
+        },
         node=home if known else None,
     )

@@ -103,7 +103,7 @@ def _has_failed(rank: Rank) -> bool:
 
 
 def _is_consequence(rank: Rank) -> bool:
-    return not rank.signal and rank.exit_code == ExitCode.TRY_AGAIN
+    return rank.stopped or (not rank.signal and rank.exit_code == ExitCode.TRY_AGAIN)
 
 
 def _is_fresh(rank: Rank, now: datetime) -> bool:

@@ -184,7 +184,7 @@ ALLOWED_FROM: Mapping[str, tuple[State, ...]] = MappingProxyType(
             State.STOPPED,
             State.SUCCEEDED,
         ),
-        "drill": (State.RUNNING,),
+        "drill": (State.STARTING, State.RUNNING, State.HELD),
     }
 )
 """The requests of a person, and the states in which each makes sense."""

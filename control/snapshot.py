@@ -91,6 +91,7 @@ class Rank:
         failure: what the rank said of its own end: data of its event rank_failed or restore_failed.
         finished: data of its event rank_finished.
         exited_at: when the agent saw it end.
+        stopped: its agent ended it on purpose, so that its end is no cause of anything.
         boot: the boot of its node's agent that reported it started; another boot of that node means
             that it is dead.
     """
@@ -105,6 +106,7 @@ class Rank:
     exit_code: int | None = None
     signal: int | None = None
     exited_at: datetime | None = None
+    stopped: bool = False
     failure: Mapping[str, Any] | None = None
     finished: Mapping[str, Any] | None = None
     boot: str | None = None

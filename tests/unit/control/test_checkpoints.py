@@ -123,7 +123,11 @@ def test_unread_checkpoints_are_read_one_at_a_time_the_oldest_first():
     snapshot = running(checkpoints=(checkpoint(30), *unread))
     [chore] = decide(snapshot, now=NOW).chores
     assert (chore.kind, chore.node) == ("verify", "oak")
-    assert chore.args == {"location": "file:///alpha/g1-step40", "checkpoint": "alpha-g1-s40"}
+    assert chore.args == {
+        "location": "file:///alpha/g1-step40",
+        "checkpoint": "alpha-g1-s40",
+        "manifest_sha256": unread[0].manifest_sha256,
+    }
     reading = (checkpoint(30), replace(unread[0], verifying=True), unread[1])
     assert decide(change(snapshot, checkpoints=reading), now=NOW).chores == ()
 

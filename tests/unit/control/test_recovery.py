@@ -119,6 +119,7 @@ def test_corrupt_checkpoint_falls_back_without_costing_budget():
     assert new.cause_kind == "fallback"
     assert new.resumed_from_checkpoint == "alpha-g1-s40"
     assert "alpha-g1-s50 could not be restored" in new.cause
+    assert "alpha-g1-s50" not in {each.id for each in begun.checkpoints}, "it keeps its reason"
 
 
 def test_when_every_checkpoint_is_corrupt_the_run_begins_again():
