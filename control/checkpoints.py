@@ -138,7 +138,7 @@ def quarantine(turn: Turn, checkpoint: Checkpoint, problem: str) -> None:
 
 
 def mark_abandoned(turn: Turn, lineage: Lineage) -> None:
-    """Mark the checkpoints that a later generation left behind; a quarantined one keeps its reason."""
+    """Mark the checkpoints that a later generation left behind; what is quarantined stays so."""
     for checkpoint in turn.snapshot.checkpoints:
         is_left = checkpoint.state != "quarantined" and not is_on(lineage, checkpoint)
         if is_left and not checkpoint.abandoned:
