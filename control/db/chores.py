@@ -25,6 +25,9 @@ WAITING, TAKEN, DONE = "waiting", "taken", "done"
 GIVE_UP_AFTER = timedelta(seconds=15)
 """After so long without a sync of the node that took it, another node may do a chore."""
 
+AGAIN_AFTER = timedelta(seconds=60)
+"""After so long a reading that failed for a passing reason is asked for again."""
+
 PER_SYNC = 8
 
 PREFIX = "chore-"
@@ -179,7 +182,11 @@ def _verified(
     connection: Connection, args: Mapping[str, Any], result: Mapping[str, Any], now: datetime
 ) -> None:
     c = tables.checkpoints.c
-    problems = problems_in(result)
+    report = result.get("result")
+    if result.get("retryable") is True:
+        return  # the store could not be read just now: that says nothing about the checkpoint
+    is_sound = isinstance(report, Mapping) and report.get("sound") is True
+    problems = [] if is_sound else problems_in(result)
     says = "; ".join(problem["message"] for problem in problems)
     changes = {"problem": says} if problems else {"problem": None, "verified_at": now}
     connection.execute(

@@ -101,6 +101,7 @@ def _rank_exited(connection: Connection, told: Told, now: datetime) -> None:
         exit_code=_whole(told.data.get("exit_code")),
         signal=_whole(told.data.get("signal")),
         exited_at=told.at,
+        stopped=told.data.get("stopped") is True,
     )
 
 

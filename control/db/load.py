@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
 from control.db import chores, chunks, rows, rulebook, samples, tables
-from control.db.chores import DONE
+from control.db.chores import AGAIN_AFTER, DONE
 from control.db.samples import Series
 from control.db.segments import newest_step, surviving
 from trainmaster.metrics import BY_NAME, DERIVED
@@ -72,7 +72,7 @@ def load(
         attempts=attempts,
         ranks=_ranks(connection, run, row["generation"]),
         nodes=nodes_of(connection, run, now),
-        checkpoints=_checkpoints(connection, run),
+        checkpoints=_checkpoints(connection, run, now),
         requests=_requests(connection, run),
         orders=_orders(connection, run, row["generation"]),
         rules=rules,
@@ -150,12 +150,20 @@ def nodes_of(connection: Connection, run: str | None, now: datetime) -> tuple[vi
     )
 
 
-def _checkpoints(connection: Connection, run: str) -> tuple[view.Checkpoint, ...]:
+def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.Checkpoint, ...]:
     h, c = tables.chores.c, tables.checkpoints.c
-    reading = connection.scalars(
-        select(h.args).where(h.run == run, h.kind == "verify", h.state != DONE)
+    reading = connection.execute(
+        select(h.args, h.state, h.result).where(
+            h.run == run,
+            h.kind == "verify",
+            or_(h.state != DONE, h.done_at > now - AGAIN_AFTER),
+        )
     )
-    locations = {args.get("location") for args in reading}
+    locations = {
+        args.get("location")
+        for args, state, result in reading
+        if state != DONE or result.get("retryable") is True
+    }
     found = connection.execute(
         select(tables.checkpoints)
         .where(c.run == run, c.state != "retired")

@@ -64,6 +64,7 @@ def rank(row: Row) -> Rank:
         exit_code=row["exit_code"],
         signal=row["signal"],
         exited_at=row["exited_at"],
+        stopped=row["stopped"],
         failure=row["failure"],
         finished=row["finished"],
         boot=row["boot"],

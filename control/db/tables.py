@@ -120,6 +120,7 @@ ranks = Table(
     Column("exit_code", Integer),
     Column("signal", Integer),
     Column("exited_at", Instant),
+    Column("stopped", Boolean, nullable=False, default=False),
     Column("failure", JSON(none_as_null=True)),
     Column("finished", JSON(none_as_null=True)),
     ForeignKeyConstraint(("run", "generation"), _attempt_key),

@@ -362,6 +362,7 @@ def upgrade() -> None:
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("signal", sa.Integer(), nullable=True),
         sa.Column("exited_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stopped", sa.Boolean(), nullable=False),
         sa.Column("failure", sa.JSON(none_as_null=True), nullable=True),
         sa.Column("finished", sa.JSON(none_as_null=True), nullable=True),
         sa.ForeignKeyConstraint(

@@ -10,6 +10,16 @@ from pathlib import Path
 from tests.scenarios.ring import Ring, same_losses, tiny, until
 
 
+def drill_ahead(ring: Ring, run: str, *options: object) -> int:
+    """Inject a NaN drill some steps ahead of where the run is held, and let it go on."""
+    ring.wait_for_step(run, 12)
+    ring.json("pause", run, "--hold")
+    first_step = int(ring.show(run)["step"]) + 14
+    ring.json("drill", run, "nan", "--at-step", first_step, *options)
+    ring.json("resume", run)
+    return first_step
+
+
 def nan_rule(ring: Ring) -> dict[str, object]:
     return next(each for each in ring.json("rules", "list") if each["metric"] == "grad_norm")
 
@@ -26,24 +36,23 @@ def test_nan_on_one_rank_rolls_back_before_the_first_bad_step_and_equals_its_sis
     ring: Ring, corpus: Path
 ):
     run = ring.submit(tiny("nan", corpus))
-    ring.wait_for_step(run, 5)
-    ring.json("drill", run, "nan", "--rank", 1, "--at-step", 44, "--for", "5steps")
+    bad = drill_ahead(ring, run, "--rank", 1, "--for", "5steps")
     done = ring.wait_for(run, "succeeded")
 
     [incident] = ring.json("incidents", run)
     assert (incident["state"], incident["closed_as"]) == ("closed", "resolved")
     rollback = done["attempts"][-1]
     assert done["generation"] == 2
-    assert rollback["resumed_from_step"] < 44
+    assert rollback["resumed_from_step"] < bad
     [[first, last]] = rollback["skip"]
-    assert (first, last) in {(44, end) for end in range(46, 49)}
+    assert (first, last) in {(bad, bad + more) for more in (2, 3, 4)}
     old = ring.json("series", run, "grad_norm", "--generation", 1, "--points", 100_000)["points"]
-    bad = [step for _, step, value, _ in old if value == "NaN"]
-    assert bad[:3] == [44, 45, 46], "the gradient norm of a skipped step is kept as measured"
+    not_finite = [step for _, step, value, _ in old if value == "NaN"]
+    assert not_finite[:3] == [bad, bad + 1, bad + 2], "the gradient norm of a skipped step is kept as measured"
     alert = next(
         each for each in ring.json("alerts", run) if each["rule"] == nan_rule(ring)["name"]
     )
-    assert alert["first_bad_step"] == 44
+    assert alert["first_bad_step"] == bad
 
     sister = ring.submit(tiny("sister", corpus, skip=rollback["skip"]))
     whole = ring.wait_for(sister, "succeeded")
@@ -54,17 +63,15 @@ def test_nan_on_one_rank_rolls_back_before_the_first_bad_step_and_equals_its_sis
 
 def test_two_bad_steps_heal_and_nothing_is_rolled_back(ring: Ring, corpus: Path):
     run = ring.submit(tiny("heals", corpus))
-    ring.wait_for_step(run, 5)
-    ring.json("drill", run, "nan", "--rank", 2, "--at-step", 40, "--for", "2steps")
+    drill_ahead(ring, run, "--rank", 2, "--for", "2steps")
     done = ring.wait_for(run, "succeeded")
     assert done["generation"] == 1
     assert done["skipped_steps"] == 2
 
 
 def test_a_sticky_fault_ends_when_the_budget_is_spent_and_says_so(ring: Ring, corpus: Path):
-    run = ring.submit(tiny("sticky", corpus))
-    ring.wait_for_step(run, 5)
-    ring.json("drill", run, "nan", "--rank", 1, "--at-step", 44, "--for", "60steps", "--sticky")
+    run = ring.submit(tiny("sticky", corpus, steps=250))
+    drill_ahead(ring, run, "--rank", 1, "--for", "60steps", "--sticky")
     done = ring.wait_for(run, "failed")
     assert done["code"] == "budget_exhausted"
     assert "rollback" in done["because"]

@@ -44,7 +44,9 @@ def test_a_checkpoint_on_request_is_there_when_the_command_returns(ring: Ring, c
 def test_of_two_who_press_restore_at_once_one_wins_and_the_other_is_told(ring: Ring, corpus: Path):
     run = ring.submit(tiny("two", corpus, steps=400))
     ring.wait_for_step(run, 45)
-    first, second = [each["id"] for each in ring.json("checkpoints", run)][-2:]
+    ring.json("pause", run, "--hold")  # what they choose from must not be retired meanwhile
+    alive = [each for each in ring.json("checkpoints", run) if each["state"] != "retired"]
+    first, second = [each["id"] for each in alive][-2:]
     with ThreadPoolExecutor(2) as pool:
         calls = [
             pool.submit(ring.call, "restore", run, each, expect=None) for each in (first, second)
