@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from control.checkpoints import GOOD, choose_newest, chore
-from control.decision import CheckpointChange
+from control.decision import AlertChange, CheckpointChange
 from control.lineage import is_on, surviving
-from control.snapshot import Checkpoint, RunSnapshot
+from control.snapshot import Alert, Checkpoint, RunSnapshot
 from control.turn import Turn
 
 NUMERIC_METRICS = frozenset({"loss", "grad_norm", "non_finite", "applied"})
@@ -41,7 +41,7 @@ def first_bad_steps(turn: Turn) -> list[int]:
     """
     metric_of = {rule.name: rule.metric for rule in turn.snapshot.rules}
     changed = {(change.rule, change.scope) for change in turn.alerts}
-    alerts = [
+    alerts: list[Alert | AlertChange] = [
         *turn.alerts,
         *(each for each in turn.snapshot.alerts if (each.rule, each.scope) not in changed),
     ]
