@@ -318,3 +318,10 @@ def test_deciding_again_after_the_end_changes_nothing(silent_s):
         windows={},
     )
     assert not decided(snapshot).changes_anything
+
+
+def test_a_rank_that_its_agent_ended_is_no_cause():
+    found = exited(ranks(), 0, signal=9, stopped=True, ago_s=1.0)
+    found = exited(found, 2, exit_code=70, ago_s=0.5)
+    decision = decided(running(ranks=found))
+    assert decision.attempt_end.because.startswith("rank 2 exited with 70")
