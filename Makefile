@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-FAST := not distributed and not postgres and not prometheus and not browser and not scenario and not slow
+FAST := not distributed and not postgres and not prometheus and not processes and not browser \
+	and not scenario and not slow
 PYTEST_ARGS ?=
 
 .PHONY: help setup run test check fmt docs lock clean
@@ -22,7 +23,7 @@ check: setup ## format, lint, types, import contracts, fast tests: the gate befo
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "$(FAST)" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 8 -m "$(FAST)" $(PYTEST_ARGS)
 
 # One thread a process: the tests start many, and threads fighting for few cores make them slow and their timing random.
 test: setup ## the whole test suite, with the system packages it needs

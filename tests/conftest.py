@@ -15,7 +15,10 @@ MARK_OF_FIXTURE = {"postgres_cluster": "postgres", "prometheus": "prometheus"}
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark each test by where it lives and what it asks for, so that no author can forget to."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
+        folder, *rest = item.path.relative_to(TESTS).parts
+        if folder == "integration" and len(rest) == 1:
+            # Those in folders below it talk to one side, in this process.
+            item.add_marker("processes")
         if folder in MARK_OF_FOLDER:
             item.add_marker(MARK_OF_FOLDER[folder])
         for fixture, mark in MARK_OF_FIXTURE.items():
