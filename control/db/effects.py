@@ -106,11 +106,16 @@ def _rank_exited(connection: Connection, told: Told, now: datetime) -> None:
 
 
 def _rank_failed(connection: Connection, told: Told, now: datetime) -> None:
-    _set_rank(connection, told, failure={"kind": told.kind, **told.data})
+    """Keep the first word: a restore that failed is followed by the end of its rank."""
+    connection.execute(
+        update(tables.ranks)
+        .where(*_of_rank(told), tables.ranks.c.failure.is_(None))
+        .values(failure={"kind": told.kind, **told.data})
+    )
 
 
 def _rank_finished(connection: Connection, told: Told, now: datetime) -> None:
-    _set_rank(connection, told, finished=dict(told.data))
+    connection.execute(update(tables.ranks).where(*_of_rank(told)).values(finished=dict(told.data)))
 
 
 def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> None:
@@ -229,10 +234,6 @@ def _advance(connection: Connection, told: Told, state: str, now: datetime, **va
         .where(*_of_rank(told), c.state.in_(earlier))
         .values(state=state, last_seen_at=now, **known)
     )
-
-
-def _set_rank(connection: Connection, told: Told, **values: Any) -> None:
-    connection.execute(update(tables.ranks).where(*_of_rank(told)).values(**values))
 
 
 def _of_rank(told: Told) -> tuple[Any, ...]:

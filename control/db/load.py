@@ -209,6 +209,7 @@ def _orders(connection: Connection, run: str, generation: int) -> tuple[view.Ord
             row["step"],
             row["because"],
             row["request"],
+            sent_at=row["created_at"],
         )
         for row in connection.execute(query).mappings()
     )

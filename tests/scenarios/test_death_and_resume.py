@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios.ring import Ring, same_losses, tiny, until
+from tests.scenarios.ring import Ring, same_losses, tiny
+
+GOOD = {"committed", "trusted"}
 
 
 def kill_one_rank(ring: Ring, run: str) -> None:
@@ -83,9 +85,7 @@ def test_a_damaged_checkpoint_is_quarantined_and_the_one_before_is_used(
     run = ring.submit(tiny(damage.__name__, corpus))
     ring.wait_for_step(run, 35)
     ring.json("pause", run)
-    newest = [
-        each for each in ring.json("checkpoints", run) if each["state"] in {"committed", "trusted"}
-    ][-1]
+    newest = [each for each in ring.json("checkpoints", run) if each["state"] in GOOD][-1]
     damage(Path(newest["location"].removeprefix("file://")))
     ring.json("resume", run)
     done = ring.wait_for(run, "succeeded")
@@ -103,12 +103,10 @@ def test_the_golden_run_killed_restored_and_paused_equals_the_straight_one(
     ring.wait_for_step(run, 25)
     kill_one_rank(ring, run)
     ring.wait_for_step(run, 55, generation=2)
-    target = until(
-        lambda: [each for each in ring.json("checkpoints", run) if each["step"] == 40],
-        what="step 40",
-    )[0]
-    ring.json("restore", run, target["id"])
-    ring.wait_for_step(run, 65, generation=3)
+    ring.json("pause", run, "--hold")  # the target must not be retired meanwhile
+    alive = [each for each in ring.json("checkpoints", run) if each["state"] in GOOD]
+    ring.json("restore", run, alive[-2]["id"])
+    ring.wait_for_step(run, alive[-2]["step"] + 15, generation=3)
     ring.json("pause", run)
     assert ring.show(run)["state"] == "paused"
     ring.json("resume", run)

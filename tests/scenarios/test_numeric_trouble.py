@@ -48,7 +48,9 @@ def test_nan_on_one_rank_rolls_back_before_the_first_bad_step_and_equals_its_sis
     assert (first, last) in {(bad, bad + more) for more in (2, 3, 4)}
     old = ring.json("series", run, "grad_norm", "--generation", 1, "--points", 100_000)["points"]
     not_finite = [step for _, step, value, _ in old if value == "NaN"]
-    assert not_finite[:3] == [bad, bad + 1, bad + 2], "the gradient norm of a skipped step is kept as measured"
+    assert not_finite[:3] == [bad, bad + 1, bad + 2], (
+        "the gradient norm of a skipped step is kept as measured"
+    )
     alert = next(
         each for each in ring.json("alerts", run) if each["rule"] == nan_rule(ring)["name"]
     )
