@@ -21,6 +21,9 @@ Words = Mapping[str, str]
 """What a panel says in the reader's language: surviving, abandoned, non_finite, step, generation,
 rank, empty and median."""
 
+Extent = tuple[int, int]
+"""First and last step that a panel shows when it is not zoomed, so that panels stand in line."""
+
 MOST_LINES = 16
 """With more ranks than this, their extremes and their median are drawn instead of each."""
 
@@ -34,21 +37,22 @@ def run_panel(
     *,
     words: Words,
     marks: Sequence[Mark] = (),
+    extent: Extent | None = None,
     log: bool = False,
     revision: str = "",
 ) -> Panel:
     """Return a panel of one run-level metric: the surviving lineage in colour, others grey."""
     alive = surviving(series, survivors)
-    traces = []
+    traces = [_line(series.where(alive), words["surviving"], words)]
     if not alive.all():
+        # On top: steps that were redone exactly would hide it.
         traces.append(_line(series.where(~alive), words["abandoned"], words, dead=True))
-    traces.append(_line(series.where(alive), words["surviving"], words))
     bad = series.where(series.non_finite)
     if len(bad):
         traces.append(_non_finite(bad, words))
     if marks:
         traces.append(_marks(marks))
-    layout = _layout(unit, words, marks, log=log, revision=revision)
+    layout = _layout(unit, words, marks, extent=extent, log=log, revision=revision)
     layout["showlegend"] = not alive.all()
     return _panel(
         name, title, _alt(title, unit, series.where(alive)), traces, layout, words, series
@@ -63,6 +67,7 @@ def rank_panel(
     *,
     words: Words,
     marks: Sequence[Mark] = (),
+    extent: Extent | None = None,
     ratio: bool = False,
     revision: str = "",
 ) -> Panel:
@@ -72,7 +77,7 @@ def rank_panel(
         traces = _spread(some, words)
     else:
         traces = [_rank_line(rank, series, words) for rank, series in some.items()]
-    layout = _layout(unit, words, marks, log=False, revision=revision)
+    layout = _layout(unit, words, marks, extent=extent, log=False, revision=revision)
     layout["showlegend"] = bool(traces)
     if ratio:
         layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "autorange": False}
@@ -118,7 +123,7 @@ def _line(series: Series, name: str, words: Words, *, dead: bool = False) -> dic
         "connectgaps": False,
         "line": {
             "color": ABANDONED if dead else SURVIVING,
-            "width": 1.5 if dead else 1.8,
+            "width": 2.0 if dead else 1.8,
             "dash": "dash" if dead else "solid",
         },
         "marker": {"color": ABANDONED if dead else SURVIVING, "size": 6},
@@ -205,13 +210,23 @@ def _spread(by_rank: Mapping[int, Series], words: Words) -> list[dict[str, Any]]
 
 
 def _layout(
-    unit: str, words: Words, marks: Sequence[Mark], *, log: bool, revision: str
+    unit: str,
+    words: Words,
+    marks: Sequence[Mark],
+    *,
+    extent: Extent | None,
+    log: bool,
+    revision: str,
 ) -> dict[str, Any]:
+    xaxis: dict[str, Any] = {"title": {"text": words["step"], "standoff": 4}, "hoverformat": ",d"}
+    if extent is not None:
+        first, last = extent
+        xaxis["autorangeoptions"] = {"include": [first, last], "clipmin": first, "clipmax": last}
     return {
         "uirevision": revision,
         "margin": {"l": 58, "r": 12, "t": 8, "b": 36},
         "hovermode": "x unified",
-        "xaxis": {"title": {"text": words["step"], "standoff": 4}, "hoverformat": ",d"},
+        "xaxis": xaxis,
         "yaxis": {"title": {"text": unit, "standoff": 4}, "type": "log" if log else "linear"},
         "yaxis2": {"overlaying": "y", "range": [0, 1], "fixedrange": True, "visible": False},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},

@@ -5,7 +5,7 @@ Legend: shapes are [N] for N points; a point is (generation, step, value).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,3 +116,12 @@ def with_breaks(series: Series) -> Series:
         np.insert(series.measured, at, False),
         series.downsampled,
     )
+
+
+def extent(all_series: Iterable[Series]) -> tuple[int, int] | None:
+    """Return the first and the last step of several series; None if that is one step at most."""
+    steps = [series.steps for series in all_series if len(series)]
+    if not steps:
+        return None
+    first, last = min(int(each.min()) for each in steps), max(int(each.max()) for each in steps)
+    return (first, last) if first < last else None

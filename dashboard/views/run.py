@@ -91,6 +91,12 @@ def _summary(session: Session, run: Json) -> None:
         f'<div class="tm-head">{states.state_html(str(run["state"]), t)}'
         f"<span>{escape(because)}</span></div>"
     )
+    firing = [
+        alert for alert in session.reader.alerts(str(run["id"])) if alert.get("state") == "firing"
+    ]
+    if firing:
+        names = sorted({str(alert.get("rule")) for alert in firing})
+        banner("warn", t("fleet.firing", rules=", ".join(names)))
     step, target = run.get("step") or 0, run.get("target_steps")
     done = ratio_of(step, target)
     if done is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dashboard.charts.marks import alert_marks, generation_marks
 from dashboard.charts.panels import Panel, rank_panel, run_panel
-from dashboard.charts.series import Series, lineage
+from dashboard.charts.series import Series, extent, lineage
 from dashboard.data import Json
 from dashboard.session import Session
 from dashboard.tails import Wanted, read_all
@@ -67,6 +67,7 @@ def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) ->
             survivors,
             words=_words(session),
             marks=marks,
+            extent=extent(series.values()),
             revision=str(run["id"]),
         )
         for metric in RUN_METRICS
@@ -87,6 +88,7 @@ def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -
             },
             words=_words(session),
             marks=marks,
+            extent=extent(series.values()),
             ratio=metric in _RATIOS,
             revision=str(run["id"]),
         )

@@ -18,6 +18,10 @@ from dashboard.widgets.table import Column, Row, action, actions, cell, table
 
 _MOST_DETAILS = 6
 _LONGEST_DETAIL = 60
+_TOLD_BY_EACH = frozenset(
+    {"rank_started", "rank_ready", "rank_finished", "rank_exited", "order_received", "chore_done"}
+)
+"""Events that come once for each rank, or of which another event says what came of them."""
 _RESTORABLE = frozenset({"committed", "trusted"})
 
 
@@ -100,6 +104,7 @@ def _checkpoint_row(session: Session, run: Json, checkpoint: Json) -> Row:
 
 def _events(session: Session, run: Json) -> None:
     t, now = session.t, session.now()
+    everything = st.toggle(t("events.all"), key="events-all")
     columns = [
         Column("at", t("column.time"), "right"),
         Column("kind", t("column.what")),
@@ -119,6 +124,7 @@ def _events(session: Session, run: Json) -> None:
             },
         )
         for event in session.reader.events(str(run["id"]))
+        if everything or event.get("kind") not in _TOLD_BY_EACH
     ]
     table(
         columns,
@@ -132,11 +138,12 @@ def _events(session: Session, run: Json) -> None:
 def details(data: Json) -> str:
     """Return the short values of an event that gives no reason as `key value · ...`."""
     short = {
-        key: value
+        key: number(value) if isinstance(value, float) else str(value)
         for key, value in data.items()
-        if isinstance(value, (str, int, float)) and len(str(value)) <= _LONGEST_DETAIL
+        if isinstance(value, (str, int, float)) and "/" not in str(value)
     }
-    return " · ".join(f"{key} {value}" for key, value in list(short.items())[:_MOST_DETAILS])
+    told = [f"{key} {value}" for key, value in short.items() if len(value) <= _LONGEST_DETAIL]
+    return " · ".join(told[:_MOST_DETAILS])
 
 
 def _alerts(session: Session, run: Json) -> None:

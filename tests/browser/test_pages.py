@@ -1,7 +1,5 @@
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from dashboard.i18n import catalogue
 from tests.browser.conftest import log_in
@@ -126,18 +124,23 @@ def test_the_language_changes_without_losing_the_page(
 
 
 @pytest.mark.parametrize("language", ["en", "zh-CN"])
-@pytest.mark.parametrize("path", ["/", "/submit", "/alerts", "/nodes", "/rules", "/run?run=r1"])
 def test_no_page_shows_a_raw_key_or_speaks_another_language(
-    open_context: Callable[..., BrowserContext],
-    dashboard_url: str,
-    control: FakeControl,
-    path: str,
-    language: str,
+    page: Page, dashboard_url: str, control: FakeControl, language: str
 ) -> None:
-    page = open_context().new_page()
-    mark = "&" if "?" in path else "?"
-    log_in(page, dashboard_url, TOKEN, f"{path}{mark}lang={language}")
-    expect(page.locator("h1.tm-title")).to_be_visible()
-    expect(page.get_by_role("link", name=catalogue(language)["nav.nodes"])).to_be_visible()
-    text = page.locator("body").inner_text()
-    assert [key for key in catalogue("en") if key in text.split()] == []
+    log_in(page, dashboard_url, TOKEN, f"/?lang={language}")
+    words = catalogue(language)
+    titles = {
+        "/submit": words["submit.title"],
+        "/alerts": words["alerts.title"],
+        "/nodes": words["nodes.title"],
+        "/rules": words["rules.title"],
+        "/run?run=r1": "stdlib-gpt",
+        "/": words["fleet.title"],
+    }
+    for path, heading in titles.items():
+        mark = "&" if "?" in path else "?"
+        page.goto(f"{dashboard_url}{path}{mark}lang={language}")
+        expect(page.locator("h1.tm-title")).to_have_text(heading)
+        expect(page.get_by_role("link", name=words["nav.nodes"])).to_be_visible()
+        shown = page.locator("body").inner_text().split()
+        assert [key for key in words if key in shown] == [], path

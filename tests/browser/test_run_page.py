@@ -139,8 +139,8 @@ def test_the_abandoned_branch_is_grey_beside_the_surviving_one(
         f"""document.querySelector('{LOSS} .tm-plot')._fullData
         .filter(trace => trace.mode === 'lines').map(trace => [trace.name, trace.line.color])"""
     )
-    assert [name for name, _ in names] == ["abandoned", "this run"]
-    assert names[0][1] == "#8A94A3"
+    assert [name for name, _ in names] == ["this run", "abandoned"]
+    assert names[1][1] == "#8A94A3"
 
 
 def test_a_button_is_shown_from_sent_to_applied(

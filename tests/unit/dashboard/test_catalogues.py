@@ -25,7 +25,7 @@ BUILT = {
     "run.spec",
     "run.plan",
     *(f"sidebar.refresh.{choice}" for choice in REFRESH_S),
-    *(f"steer.{kind}" for kind in (*steering.VERBS, "restore")),
+    *(f"steer.{kind}" for kind in (*steering.VERBS, "restore", "drill", "amend")),
     *(f"steer.help.{kind}" for kind in steering.VERBS),
     *(f"steer.why.{kind}" for kind in (*steering.VERBS, "restore")),
     *(f"steer.{station}" for station in ("sent", "received", "applied")),

@@ -42,7 +42,7 @@ def panel(points: Series, **more: Any) -> dict[str, Any]:
 
 
 def test_the_surviving_lineage_is_coloured_and_the_abandoned_branch_grey_and_dashed() -> None:
-    abandoned, alive, _ = panel(forked())["traces"]
+    alive, abandoned, _ = panel(forked())["traces"]
     assert (unpacked(abandoned["x"]), abandoned["line"]["color"]) == ([3], ABANDONED)
     assert unpacked(alive["x"]) == [1, 2, 3, 4, 5]
     assert alive["line"]["color"] == SURVIVING
@@ -50,7 +50,7 @@ def test_the_surviving_lineage_is_coloured_and_the_abandoned_branch_grey_and_das
 
 
 def test_nan_is_a_gap_in_the_line_and_a_mark_below_it() -> None:
-    _, alive, bad = panel(forked())["traces"]
+    alive, _, bad = panel(forked())["traces"]
     assert math.isnan(unpacked(alive["y"])[3])
     assert alive["connectgaps"] is False
     assert unpacked(bad["x"]) == [4]
@@ -149,3 +149,8 @@ def test_a_value_too_large_for_float32_is_a_gap_not_a_warning() -> None:
 def test_rank_lines_repeat_only_after_32() -> None:
     looks = [json.dumps(rank_line(rank)) for rank in range(33)]
     assert len(set(looks)) == 32
+
+
+def test_panels_of_a_run_show_the_same_steps() -> None:
+    axis = panel(forked(), extent=(1, 9))["layout"]["xaxis"]
+    assert axis["autorangeoptions"] == {"include": [1, 9], "clipmin": 1, "clipmax": 9}

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 
-from dashboard.charts.series import OPEN_END, Series, lineage, surviving, with_breaks
+from dashboard.charts.series import OPEN_END, Series, extent, lineage, surviving, with_breaks
 
 
 def series(*points: tuple[int, int, object]) -> Series:
@@ -70,3 +70,9 @@ def test_the_line_breaks_between_abandoned_branches() -> None:
     assert broken.steps.tolist() == [101, 102, 102, 61]
     assert np.isnan(broken.values[2])
     assert not broken.measured[2]
+
+
+def test_the_extent_spans_all_series_and_is_unknown_for_a_single_step() -> None:
+    assert extent([series((1, 5, 1.0)), series((1, 2, 1.0), (1, 3, 1.0)), series()]) == (2, 5)
+    assert extent([series((1, 5, 1.0))]) is None
+    assert extent([]) is None
