@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
+from dashboard.charts.series import Series
 from dashboard.data import MOST_POINTS, Json, Reader
 from trainmaster.errors import UnavailableError
 
@@ -32,7 +32,7 @@ class Wanted:
 class Tail:
     """What is known of a series, up to `last_step` of the generation that grows."""
 
-    document: Json
+    series: Series
     generation: int
     last_step: int
 
@@ -40,12 +40,12 @@ class Tail:
 Tails = MutableMapping[tuple[str, Wanted], Tail]
 
 
-def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) -> list[Json]:
+def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) -> list[Series]:
     """Return the series that are `wanted`, in their order, read side by side."""
     return list(_READERS.map(lambda each: read_on(reader, tails, run, each), wanted))
 
 
-def read_on(reader: Reader, tails: Tails, run: Json, wanted: Wanted) -> Json:
+def read_on(reader: Reader, tails: Tails, run: Json, wanted: Wanted) -> Series:
     """Return a series, having asked only for what is new in it; `tails` keeps what is known.
 
     A new generation changes what survives, so the series is then read anew, as it is when more has
@@ -53,50 +53,44 @@ def read_on(reader: Reader, tails: Tails, run: Json, wanted: Wanted) -> Json:
     """
     key = (str(run["id"]), wanted)
     known = tails.get(key)
+    generation = int(run.get("generation") or 0)
     try:
-        if known is not None and known.generation == run.get("generation"):
+        if known is not None and known.generation == generation:
             grown = _grown(reader, known, key)
             if grown is not None:
                 tails[key] = grown
-                return grown.document
+                return grown.series
         document = reader.series(
             key[0], wanted.metric, rank=wanted.rank, all_generations=wanted.all_generations
         )
     except UnavailableError:
         if known is None:
             raise
-        return known.document
-    tails.pop(key, None)
-    generation = int(run.get("generation") or 0)
-    newest = _newest_step(document["points"], generation)
-    if newest is not None:
-        tails[key] = Tail(document, generation, newest)
-    return document
+        return known.series
+    series = Series.read(document)
+    newest = series.newest_step(generation)
+    if newest is None:
+        tails.pop(key, None)
+    else:
+        tails[key] = Tail(series, generation, newest)
+    return series
 
 
 def _grown(reader: Reader, known: Tail, key: tuple[str, Wanted]) -> Tail | None:
     """Return `known` with what has come since, or None if it must be read anew."""
     run, wanted = key
     after_step = max(0, known.last_step - OVERLAP_STEPS)
-    news = reader.series(
+    document = reader.series(
         run,
         wanted.metric,
         rank=wanted.rank,
         generation=known.generation,
         after_step=after_step,
     )
-    kept = [
-        point
-        for point in known.document["points"]
-        if point[0] != known.generation or point[1] <= after_step
-    ]
-    points = [*kept, *news["points"]]
-    if news.get("downsampled") or len(points) > MOST_POINTS + _ROOM:
+    old = known.series
+    kept = old.where((old.generations != known.generation) | (old.steps <= after_step))
+    series = kept.followed_by(Series.read(document))
+    if document.get("downsampled") or len(series) > MOST_POINTS + _ROOM:
         return None
-    newest = _newest_step(points, known.generation)
-    document = {**known.document, "points": points}
-    return Tail(document, known.generation, known.last_step if newest is None else newest)
-
-
-def _newest_step(points: Sequence[Sequence[Any]], generation: int) -> int | None:
-    return max((int(point[1]) for point in points if point[0] == generation), default=None)
+    newest = series.newest_step(known.generation)
+    return Tail(series, known.generation, known.last_step if newest is None else newest)

@@ -61,6 +61,21 @@ class Series:
             self.downsampled,
         )
 
+    def followed_by(self, other: Series) -> Series:
+        """Return these points and then those of `other`."""
+        return Series(
+            np.concatenate([self.generations, other.generations]),
+            np.concatenate([self.steps, other.steps]),
+            np.concatenate([self.values, other.values]),
+            np.concatenate([self.measured, other.measured]),
+            self.downsampled or other.downsampled,
+        )
+
+    def newest_step(self, generation: int) -> int | None:
+        """Return the last step of `generation`, or None if no point is of it."""
+        steps = self.steps[self.generations == generation]
+        return int(steps.max()) if len(steps) else None
+
     @property
     def non_finite(self) -> NDArray[np.bool_]:
         """Points measured to be NaN or infinite."""

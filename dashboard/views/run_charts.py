@@ -45,8 +45,8 @@ def show(session: Session, run_id: str) -> None:
             *(Wanted(metric, all_generations=True) for metric in RUN_METRICS),
             *(Wanted(metric, rank) for metric in RANK_METRICS for rank in ranks),
         ]
-        documents = read_all(session.reader, tails, run, wanted)
-        series = dict(zip(wanted, map(Series.read, documents), strict=True))
+        found = read_all(session.reader, tails, run, wanted)
+        series = dict(zip(wanted, found, strict=True))
         panels = [*_run_panels(session, run, series), *_rank_panels(session, run, series)]
         charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
 

@@ -280,6 +280,7 @@ class FakeControl:
 class _Handler(BaseHTTPRequestHandler):
     control: FakeControl
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # headers and body in one segment, or each answer waits for an acknowledgement
 
     def log_message(self, *_: Any) -> None:
         pass

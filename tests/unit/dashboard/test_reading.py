@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.charts.series import Series
 from dashboard.data import MOST_POINTS, Query, Reader
 from dashboard.tails import OVERLAP_STEPS, Tails, Wanted, read_all, read_on
 from trainmaster.errors import NotFoundError, UnavailableError
@@ -16,6 +17,7 @@ class FakeControl:
         self.down = False
         self.generation = 1
         self.first, self.step = 1, 10
+        self.values: dict[str, float] = {}
 
     def __call__(self, path: str, query: Query) -> Any:
         self.asked.append((path, dict(query)))
@@ -29,7 +31,8 @@ class FakeControl:
 
     def _series(self, query: dict[str, Any]) -> dict[str, Any]:
         steps = range(max(self.first, query.get("after_step", 0) + 1), self.step + 1)
-        points = [[self.generation, step, step / 10, "t"] for step in steps]
+        value = self.values.get(query["metric"], 0.5)
+        points = [[self.generation, step, value, "t"] for step in steps]
         return {
             "metric": query["metric"],
             "points": points[:: -(-len(points) // query["points"]) or 1],
@@ -46,8 +49,8 @@ def run(control: FakeControl) -> dict[str, Any]:
     return {"id": "r1", "generation": control.generation}
 
 
-def steps(document: dict[str, Any]) -> list[int]:
-    return [point[1] for point in document["points"]]
+def steps(series: Series) -> list[int]:
+    return series.steps.tolist()
 
 
 def test_lists_come_newest_first(control: FakeControl) -> None:
@@ -110,7 +113,8 @@ def test_newest_steps_are_read_again_for_ranks_that_were_late(control: FakeContr
     reader, wanted = Reader(control, {}), Wanted("tokens_per_s")
     read_on(reader, tails, run(control), wanted)
     control._series = lambda query: {"points": [[1, 10, 99.0, "t"]]}  # type: ignore[method-assign]
-    assert read_on(reader, tails, run(control), wanted)["points"][-1] == [1, 10, 99.0, "t"]
+    series = read_on(reader, tails, run(control), wanted)
+    assert (series.steps[-1], series.values[-1]) == (10, 99.0)
 
 
 def test_a_new_generation_is_read_from_the_start(control: FakeControl) -> None:
@@ -128,7 +132,7 @@ def test_a_long_series_is_thinned_again_by_the_server(control: FakeControl) -> N
     reader, wanted = Reader(control, {}), Wanted("loss")
     for step in range(MOST_POINTS, MOST_POINTS * 2, 100):
         control.step = step
-        assert len(read_on(reader, tails, run(control), wanted)["points"]) <= MOST_POINTS * 1.25
+        assert len(read_on(reader, tails, run(control), wanted)) <= MOST_POINTS * 1.25
 
 
 def test_known_points_stay_while_the_control_plane_is_away(control: FakeControl) -> None:
@@ -142,5 +146,6 @@ def test_known_points_stay_while_the_control_plane_is_away(control: FakeControl)
 
 def test_series_come_in_the_order_that_they_were_wanted(control: FakeControl) -> None:
     wanted = [Wanted("loss"), Wanted("latency_ms", 0), Wanted("latency_ms", 1)]
-    documents = read_all(Reader(control, {}), {}, run(control), wanted)
-    assert [document["metric"] for document in documents] == ["loss", "latency_ms", "latency_ms"]
+    control.values = {"loss": 1.0, "latency_ms": 2.0}
+    found = read_all(Reader(control, {}), {}, run(control), wanted)
+    assert [series.values[0] for series in found] == [1.0, 2.0, 2.0]
