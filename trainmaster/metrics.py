@@ -102,8 +102,8 @@ STEP_METRICS: tuple[Metric, ...] = (
         "latency_ms",
         "ms",
         "rank",
-        "Duration of one whole gradient synchronisation; the shortest over its group is the link's, "
-        "the rest is waiting.",
+        "Duration of one whole gradient synchronisation; the shortest over its group is the "
+        "link's, the rest is waiting.",
         "min",
     ),
     Metric(

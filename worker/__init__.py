@@ -1,1 +1,1 @@
-"""The worker side: the rank (torch), the nest that forks ranks (torch), and the node agent (no torch)."""
+"""The worker side: the rank and the nest that forks it (torch), and the node agent (no torch)."""

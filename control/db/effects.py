@@ -72,7 +72,15 @@ def ended_how(rank: int | None, data: Mapping[str, Any]) -> str:
 
 
 def _rank_started(connection: Connection, told: Told, now: datetime) -> None:
-    _advance(connection, told, "started", now, pid=_whole(told.data.get("pid")), boot=told.boot)
+    """A rank may have met the others, or even ended, before its agent's word of its start is read:
+    whose process it is must be known all the same.
+    """
+    c = tables.ranks.c
+    process = {"pid": _whole(told.data.get("pid")), "boot": told.boot}
+    connection.execute(
+        update(tables.ranks).where(*_of_rank(told), c.boot.is_(None)).values(**process)
+    )
+    _advance(connection, told, "started", now)
 
 
 def _rank_ready(connection: Connection, told: Told, now: datetime) -> None:

@@ -265,13 +265,17 @@ def _store_level(
             update(tables.ranks).where(*of_generation, c.rank.in_(alive)).values(last_seen_at=now)
         )
         new = connection.execute(
-            select(c.rank).where(*of_generation, c.rank.in_(alive), c.state == "assigned")
+            select(c.rank, c.state).where(*of_generation, c.rank.in_(alive), c.boot.is_(None))
         ).all()
-        for (rank,) in new:
+        for rank, state in new:
             connection.execute(
                 update(tables.ranks)
                 .where(*of_generation, c.rank == rank)
-                .values(state="started", pid=running.ranks[rank], boot=boot)
+                .values(
+                    state="started" if state == "assigned" else state,
+                    pid=running.ranks[rank],
+                    boot=boot,
+                )
             )
             news = True
     if running.store and 0 in mine:

@@ -28,7 +28,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
     """A whole Trainmaster with four slots on one node."""
-    with running(tmp_path_factory.mktemp("ring") / "home", "--slots", 4) as up:
+    with running(tmp_path_factory.mktemp("ring") / "home") as up:
         yield up
 
 

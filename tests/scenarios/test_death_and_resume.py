@@ -29,11 +29,11 @@ def kill_all_ranks(ring: Ring, run: str) -> None:
 
 
 def kill_nest(ring: Ring, run: str) -> None:
-    ring.kill("nest")
+    ring.kill("nest:oak")
 
 
 def kill_agent(ring: Ring, run: str) -> None:
-    ring.kill("agent")
+    ring.kill("agent:oak")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,16 @@ def test_events_move_a_rank_forwards_only(scene: Scene) -> None:
     assert (rank["state"], rank["exit_code"]) == ("exited", 0)
 
 
+def test_a_rank_that_met_the_others_before_its_start_was_told_has_its_process(scene: Scene) -> None:
+    started = event("rank_started", run=scene.run, generation=1, rank=0, pid=71)
+    scene.sync(scene.batch(0, 10, events=[event("rank_ready")]), scene.agent_batch(0, 10, started))
+    rank = scene.row(tables.ranks, rank=0)
+    assert (rank["state"], rank["pid"], rank["boot"]) == ("ready", 71, "b1")
+    scene.sync(scene.batch(0, 10, rank=1, events=[event("rank_ready")]))
+    scene.sync(running=[Running(run=scene.run, generation=1, ranks={1: 72})])
+    assert scene.row(tables.ranks, rank=1)["pid"] == 72
+
+
 def test_the_attempt_is_ready_when_its_last_rank_is(scene: Scene) -> None:
     scene.sync(scene.batch(0, 10, events=[event("rank_ready")]))
     assert scene.row(tables.attempts)["ready_at"] is None
