@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from control import auth
 from control.api.answers import Answer
-from control.api.bodies import CodeBody, TokenBody
+from control.api.bodies import BEYOND_COUNTING, CodeBody, TokenBody
 from control.api.context import ByCaller, WithShell
 from control.api.door import DoorRoute
 from control.db import history
@@ -99,7 +99,7 @@ def log_out(shell: WithShell, caller: ByCaller) -> Response:
 @router.get("/audit")
 def get_audit(
     shell: WithShell,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)] = 0,
     target: str | None = None,
     limit: Annotated[int, Query(ge=1, le=history.MAX_EVENTS)] = history.MAX_EVENTS,
 ) -> Response:

@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 from trainmaster.orders import NUMERIC_FAULTS, Fault
 from trainmaster.plan import ParallelAsk, Strict
 
+BEYOND_COUNTING = 2**62
+"""Above every number that is counted here, and below what a database takes for an integer."""
+
 Text = Annotated[str, Field(max_length=2000)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
 Kind = Literal["pause", "resume", "stop", "checkpoint", "restore", "amend", "drill"]
@@ -35,7 +38,7 @@ class RequestBody(Strict):
     args: dict[str, Any] = {}
     why: Text = ""
     idempotency_key: Key | None = None
-    expected_version: int | None = None
+    expected_version: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
 
 
 class NoArgs(Strict):
@@ -74,9 +77,9 @@ class DrillArgs(Strict):
     """A fault to inject; see `trainmaster.orders.Drill`."""
 
     fault: Fault
-    rank: Annotated[int, Field(ge=0)] | None = None
+    rank: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
     node: Annotated[str, Field(max_length=63)] | None = None
-    at_step: Annotated[int, Field(ge=1)] | None = None
+    at_step: Annotated[int, Field(ge=1, lt=BEYOND_COUNTING)] | None = None
     steps: Annotated[int, Field(ge=1, le=100_000)] = 5
     duration_s: Annotated[float, Field(gt=0, le=86_400)] = 10.0
     sticky: bool = False

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
 from control.api.answers import Answer
-from control.api.bodies import Key, SubmitBody
+from control.api.bodies import BEYOND_COUNTING, Key, SubmitBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
@@ -92,7 +92,9 @@ def get_goodput(run: str, shell: WithShell) -> Response:
 
 @router.get("/{run}/ranks")
 def get_ranks(
-    run: str, shell: WithShell, generation: Annotated[int | None, Query(ge=1)] = None
+    run: str,
+    shell: WithShell,
+    generation: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
 ) -> Response:
     """List the ranks of the newest generation, or of the one that is asked for."""
     with shell.db.read() as connection:
@@ -104,7 +106,7 @@ def get_ranks(
 def get_events(
     run: str,
     shell: WithShell,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)] = 0,
     limit: Annotated[int, Query(ge=1, le=history.MAX_EVENTS)] = history.MAX_EVENTS,
     newest: bool = False,
     kind: Annotated[list[str] | None, Query()] = None,
@@ -126,11 +128,11 @@ def get_series(
     run: str,
     metric: str,
     shell: WithShell,
-    rank: Annotated[int | None, Query(ge=0)] = None,
-    generation: Annotated[int | None, Query(ge=1)] = None,
+    rank: Annotated[int | None, Query(ge=0, lt=BEYOND_COUNTING)] = None,
+    generation: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
     all_generations: bool = False,
-    after_step: Annotated[int, Query(ge=0, lt=2**62)] = 0,
-    until_step: Annotated[int | None, Query(ge=1, lt=2**62)] = None,
+    after_step: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)] = 0,
+    until_step: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
     reduce: Reduce | None = None,
     points: Annotated[int, Query(ge=2, le=MAX_POINTS)] = 1000,
 ) -> Response:
@@ -180,9 +182,9 @@ def get_incidents(run: str, shell: WithShell, state: str | None = None) -> Respo
 @router.get("/{run}/logs")
 def get_logs(
     run: str,
-    rank: Annotated[int, Query(ge=0)],
+    rank: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)],
     shell: WithShell,
-    generation: Annotated[int | None, Query(ge=1)] = None,
+    generation: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
     tail: Annotated[int, Query(ge=1, le=100_000)] = 100,
 ) -> Response:
     """Show the last lines that a rank printed, if its node keeps its logs where this process can

@@ -76,6 +76,21 @@ def test_each_role_passes_where_the_table_says_and_is_stopped_elsewhere(
         assert answer.status_code < 500, (method, path, answer.text)
 
 
+def test_a_number_beyond_what_is_counted_is_refused_wherever_one_is_asked_for(here: Plane) -> None:
+    asked = [
+        (path, each["name"])
+        for path, verbs in here.http.app.openapi()["paths"].items()  # type: ignore[attr-defined]
+        for each in verbs.get("get", {}).get("parameters", ())
+        if each["in"] == "query" and '"integer"' in json.dumps(each["schema"])
+    ]
+    assert ("/v1/audit", "after") in asked
+    for path, name in asked:
+        query = {"metric": "loss", "rank": 0, name: 2**63}
+        answer = here.admin.call("GET", filled(path), params=query)
+        assert answer.status_code == 422, (path, name, answer.text)
+        assert answer.json()["problems"][0]["path"] == name
+
+
 def test_an_agents_token_speaks_for_its_own_node_alone(here: Plane) -> None:
     answer = here.as_node("n1").call("POST", "/v1/nodes/n2/sync", {})
     assert answer.status_code == 403
