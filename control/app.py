@@ -12,9 +12,8 @@ from fastapi import FastAPI
 from control.api import access, alerts, checkpoints, errors, nodes, requests, rules, runs, system
 from control.api.context import Shell
 from control.clock import Clock
-from control.clockwork import Clockwork
 from control.db.engine import Database
-from control.reconciler import Reconciler
+from control.lead import Lead
 from control.settings import Settings
 from trainmaster import __version__
 
@@ -30,24 +29,23 @@ def create_app(
     """Return the application over a database whose schema is current.
 
     Args:
-        leads: whether this process does the periodic work; the API works either way.
+        leads: whether this process may do the periodic work; the API works either way.
         on_start: called once the application takes requests.
     """
     up_since = clock.now()
-    reconciler = Reconciler(db, clock, up_since=up_since)
-    clockwork = Clockwork(db, clock, reconciler)
-    shell = Shell(settings, db, clock, clockwork.wake, up_since, lambda: clockwork.skipped)
+    lead = Lead(db, clock)
+    shell = Shell(settings, db, clock, lead.wake, up_since, lambda: lead.skipped)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         if leads:
-            clockwork.start()
+            lead.start()
         on_start()
         try:
             yield
         finally:
             if leads:
-                clockwork.stop()
+                lead.stop()
 
     # The OpenAPI document is served behind the door (control.api.system); the interactive pages
     # load scripts from elsewhere.

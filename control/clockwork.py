@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from apscheduler.events import EVENT_JOB_MAX_INSTANCES, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
-from sqlalchemy import delete, or_
+from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
 from control.db import chores, samples, tables
 from control.db.engine import Database
+from control.leadership import Fence
 from control.reconciler import Reconciler
-from trainmaster.errors import UnavailableError
+from trainmaster.errors import ConflictError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +35,20 @@ KEEP_ENDED_TOKENS = timedelta(days=30)
 
 
 class Clockwork:
-    """Runs the periodic work in threads of its own. To be started by the leader alone.
+    """Runs the periodic work of one term in threads of its own. To be started by the leader alone.
+
+    Args:
+        fence: asked first in each transaction where another control plane may have taken over.
 
     Attributes:
         skipped: how often a piece of work was due while it still ran.
     """
 
-    def __init__(self, db: Database, clock: Clock, reconciler: Reconciler) -> None:
+    def __init__(
+        self, db: Database, clock: Clock, reconciler: Reconciler, *, fence: Fence | None = None
+    ) -> None:
         self._db = db
+        self._fence = fence
         self._clock = clock
         self._reconciler = reconciler
         self._news = threading.Event()
@@ -85,19 +93,19 @@ class Clockwork:
         for run, generation, rank in found:
             if self._stopping.is_set():
                 return
-            with self._db.write() as connection:
+            with self._write() as connection:
                 samples.compact(connection, run, generation, rank)
 
     def release_chores(self) -> None:
         """Give chores of silent nodes to others."""
-        with self._db.write() as connection:
+        with self._write() as connection:
             chores.release(connection, now=self._clock.now())
 
     def forget(self) -> None:
         """Remove login codes that have expired, and tokens that ended long ago."""
         now = self._clock.now()
         t, codes = tables.tokens.c, tables.login_codes.c
-        with self._db.write() as connection:
+        with self._write() as connection:
             connection.execute(
                 delete(tables.login_codes).where(codes.expires_at < now - timedelta(hours=1))
             )
@@ -105,6 +113,13 @@ class Clockwork:
             connection.execute(
                 delete(tables.tokens).where(or_(t.expires_at < ended, t.revoked_at < ended))
             )
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        with self._db.write() as connection:
+            if self._fence is not None:
+                self._fence(connection)
+            yield connection
 
     def _take_turns(self) -> None:
         # A thread of its own rather than a scheduled job: it must react at once to news, and a
@@ -119,7 +134,7 @@ class Clockwork:
         def guarded() -> None:
             try:
                 work()
-            except UnavailableError as error:
+            except (UnavailableError, ConflictError) as error:
                 log.warning("%s is put off: %s", work.__name__, error.message)
             except Exception:
                 log.exception("%s failed", work.__name__)

@@ -12,6 +12,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     Float,
     ForeignKey,
@@ -405,3 +406,11 @@ workloads = Table(
     Column("described_at", Instant, nullable=False),
     Column("node", String(63)),
 )
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+)
+"""One row: the number of the newest leader's term."""

@@ -1,0 +1,51 @@
+"""The periodic work of this process while it may do it: always on SQLite, where the home's lock
+admits one process; on PostgreSQL for as long as it leads.
+"""
+
+from __future__ import annotations
+
+from control.clock import Clock
+from control.clockwork import Clockwork
+from control.db.engine import Database
+from control.leadership import Fence, Leadership
+from control.reconciler import Reconciler
+
+
+class Lead:
+    """Starts a clockwork when its process begins to lead, and stops it when it no longer does."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._clockwork: Clockwork | None = None
+        self._leadership = None if db.is_sqlite else Leadership(db, self._begin)
+
+    @property
+    def skipped(self) -> int:
+        """How often a piece of work was due while it still ran, in this term."""
+        return self._clockwork.skipped if self._clockwork is not None else 0
+
+    def start(self) -> None:
+        """Begin to lead, or to run for the lead."""
+        if self._leadership is not None:
+            self._leadership.start()
+        else:
+            self._begin(None).start()
+
+    def stop(self) -> None:
+        """End after the work that is under way."""
+        if self._leadership is not None:
+            self._leadership.stop()
+        elif self._clockwork is not None:
+            self._clockwork.stop()
+
+    def wake(self) -> None:
+        """Have the due runs looked at now, if this process leads; else the leader looks soon."""
+        if self._clockwork is not None:
+            self._clockwork.wake()
+
+    def _begin(self, fence: Fence | None) -> Clockwork:
+        # Nodes get a whole lease from a new leader: it cannot know for how long nobody listened.
+        reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
+        self._clockwork = Clockwork(self._db, self._clock, reconciler, fence=fence)
+        return self._clockwork
