@@ -91,7 +91,6 @@ class CheckpointChange:
     because: str
     state: str | None = None
     abandoned: bool | None = None
-    tried: bool = False
     trusted_at: datetime | None = None
 
 
@@ -154,8 +153,8 @@ class NewEvent:
 class NewChore:
     """Work for an agent. `node` None lets any present node take it.
 
-    `verify` and `retire` carry {"location", "checkpoint"}, `describe` {"workload", "params",
-    "data"}.
+    `verify` and `retire` carry {"location", "checkpoint", "manifest_sha256"}, `describe`
+    {"workload", "params", "data"}.
     """
 
     kind: str

@@ -134,7 +134,6 @@ class Checkpoint:
     """A checkpoint as SQL judges it.
 
     Attributes:
-        tries: generations that began from it.
         verified_at: when its bytes were last read back and found right.
         verifying: whether a `verify` chore for it is not done yet.
         problem: what its last reading found wrong (file, expected, seen), as a sentence; None when
@@ -150,7 +149,6 @@ class Checkpoint:
     created_at: datetime
     abandoned: bool = False
     pinned: bool = False
-    tries: int = 0
     verified_at: datetime | None = None
     trusted_at: datetime | None = None
     loss: float | None = None

@@ -57,7 +57,11 @@ def verify(checkpoint: str, shell: WithShell, caller: ByCaller) -> Response:
             raise UnavailableError(
                 "no node is connected that could read the checkpoint", code="no_node"
             )
-        args = {"location": found["location"], "checkpoint": checkpoint}
+        args = {
+            "location": found["location"],
+            "checkpoint": checkpoint,
+            "manifest_sha256": found["manifest_sha256"],
+        }
         chore = chores.ask(connection, "verify", args, now=now, run=found["run"])
         history.audit(
             connection, at=now, actor=caller.actor, action="verify_requested", target=checkpoint

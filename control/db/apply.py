@@ -199,6 +199,12 @@ def _begin_attempt(connection: Connection, run: str, new: NewAttempt, now: datet
             incident=new.incident,
         )
     )
+    c = tables.checkpoints.c
+    connection.execute(
+        update(tables.checkpoints)
+        .where(c.id == new.resumed_from_checkpoint)
+        .values(tries=c.tries + 1)
+    )
     by_rank = {role.rank: role for role in roles(new.plan)}
     connection.execute(
         insert(tables.ranks),
@@ -279,8 +285,6 @@ def _judge_checkpoint(connection: Connection, run: str, change: CheckpointChange
         value = getattr(change, name)
         if value is not None:
             values[name] = value
-    if change.tried:
-        values["tries"] = c.tries + 1
     query = update(tables.checkpoints).where(c.id == change.id, c.run == run)
     if change.state == "retired":
         # Somebody may have pinned it since the snapshot: then it stays.

@@ -83,7 +83,6 @@ def checkpoint(row: Row, *, verifying: bool = False) -> Checkpoint:
         created_at=row["created_at"],
         abandoned=row["abandoned"],
         pinned=row["pinned"],
-        tries=row["tries"],
         verified_at=row["verified_at"],
         trusted_at=row["trusted_at"],
         loss=number_of(row["loss"]),

@@ -166,6 +166,17 @@ def test_a_checkpoint_that_was_pinned_meanwhile_is_not_retired(scene: Scene) -> 
     assert scene.row(tables.checkpoints)["state"] == "committed"
 
 
+def test_a_checkpoint_tells_how_many_generations_began_from_it(scene: Scene) -> None:
+    scene.begin()
+    commit = event(
+        "checkpoint_committed", step=10, location="file:///c/10", manifest_sha256="sha256:0"
+    )
+    scene.sync(scene.batch(0, 10, events=[commit]))
+    for generation in (2, 3):
+        scene.begin(generation, parent=1, resumed_from_step=10, checkpoint=f"{scene.run}-g1-s10")
+    assert scene.row(tables.checkpoints)["tries"] == 2
+
+
 def test_the_same_chore_is_asked_for_once_while_it_waits(scene: Scene) -> None:
     chore = NewChore("verify", {"location": "file:///c/10", "checkpoint": "x"})
     scene.decide(chores=(chore,))
