@@ -48,7 +48,7 @@ class EditBody(Strict):
 
 @router.get("")
 def list_rules(shell: WithShell) -> Response:
-    """List all rules by name."""
+    """List all rules, oldest first."""
     with shell.db.read() as connection:
         return Answer(rulebook.all_rules(connection))
 

@@ -58,16 +58,18 @@ def _checkpoint(row: Row) -> Json:
 def alerts(
     connection: Connection, *, run: str | None = None, state: str | None = None
 ) -> list[Json]:
-    """Return alerts of a run, or of all."""
+    """Return alerts of a run, or of all; those that healed before they fired only when asked for by
+    their state.
+    """
     c = tables.alerts.c
-    query = select(tables.alerts).order_by(c.id)
+    query = select(tables.alerts).where(
+        c.state != "inactive" if state is None else c.state == state
+    )
     if run is not None:
         query = query.where(c.run == run)
-    if state is not None:
-        query = query.where(c.state == state)
     return [
         {**row, "since": at(row["since"]), "changed_at": at(row["changed_at"])}
-        for row in connection.execute(query).mappings()
+        for row in connection.execute(query.order_by(c.id)).mappings()
     ]
 
 

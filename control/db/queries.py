@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from control.db import chunks, rows, samples, tables
 from control.db.downsample import thinned
@@ -98,7 +98,7 @@ def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> J
         "version": row["version"],
         "generation": row["generation"],
         "priority": row["priority"],
-        "step": max(step or 0, began) or None,
+        "step": max(step or 0, began),
         "target_steps": row["spec"]["train"]["steps"],
         **latest,
         "skipped_steps": samples.num_skipped(connection, row["id"], segments),
@@ -285,9 +285,3 @@ def _points(found: Series) -> list[list[Any]]:
             strict=True,
         )
     ]
-
-
-def count_of_states(connection: Connection) -> dict[str, int]:
-    """Return how many runs are in which state."""
-    c = tables.runs.c
-    return dict(connection.execute(select(c.state, func.count()).group_by(c.state)).all())

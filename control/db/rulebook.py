@@ -57,10 +57,13 @@ def unknown(connection: Connection, asked: str | Sequence[str]) -> list[str]:
 
 
 def all_rules(connection: Connection) -> list[dict[str, Any]]:
-    """Return every rule that is not removed, as the API shows it, by name."""
-    c = tables.rules.c
+    """Return every rule that is not removed, as the API shows it, oldest first."""
+    c, v = tables.rules.c, tables.rule_versions.c
     rows = connection.execute(
-        select(tables.rules).where(c.removed.is_(False)).order_by(c.name)
+        select(tables.rules)
+        .join(tables.rule_versions, (v.name == c.name) & (v.version == 1))
+        .where(c.removed.is_(False))
+        .order_by(v.at, c.name)
     ).mappings()
     return [_shown(row) for row in rows]
 

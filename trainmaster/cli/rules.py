@@ -19,7 +19,7 @@ RuleFile = Annotated[str, typer.Argument(metavar="FILE", help="A rule file in YA
 
 @app.command("list")
 def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the rules."""
+    """List the rules, oldest first."""
     session = session_of(context)
     found = session.api.get("/v1/rules")
     if as_json:

@@ -13,6 +13,7 @@ import pytest
 from control.clock import SystemClock
 from control.db import tables
 from control.db.engine import Database
+from control.decision import AlertChange
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene, columns, event
 from trainmaster.home import Home
@@ -251,6 +252,8 @@ def test_a_node_reads_a_checkpoint_on_request(here: Plane, scene: Scene) -> None
     path = f"/v1/checkpoints/{scene.run}-g1-s10"
     asked = here.admin.post(f"{path}/verify")
     assert (asked["state"], asked["id"].startswith("chore-")) == ("pending", True)
+    [chore] = scene.rows(tables.chores)
+    assert chore["args"]["manifest_sha256"] == "sha256:" + "0" * 64, "a forged manifest would pass"
     node.turn()
     told = here.admin.get(f"/v1/requests/{asked['id']}")
     assert (told["state"], told["ok"], told["findings"]) == ("applied", True, [])
@@ -296,6 +299,27 @@ def test_rules_are_added_edited_switched_and_removed_and_every_version_is_kept(
     assert operator.call("GET", path).status_code == 404
     changes = [each["change"] for each in operator.get(f"{path}/history")]
     assert changes == ["added", "edited", "disabled", "edited", "removed"]
+
+
+def test_rules_are_listed_oldest_first_however_late_they_are_edited(here: Plane) -> None:
+    operator = here.people["operator"]
+    when = {"condition": "above", "value": 2.0}
+    for name in ("zebra", "ant"):
+        rule = {"name": name, "metric": "step_time_s", "when": when}
+        operator.post("/v1/rules", {"rules": [rule]}, expect=201)
+    operator.post("/v1/rules/zebra/disable")
+    assert [each["name"] for each in operator.get("/v1/rules")][-2:] == ["zebra", "ant"]
+
+
+def test_an_alert_that_healed_before_it_fired_is_listed_only_when_asked_for(
+    here: Plane, scene: Scene
+) -> None:
+    for state in ("pending", "inactive", "pending", "firing"):
+        scene.decide(alerts=(AlertChange("r", "run", state, 1.0, 0.5, 7, "warning", 1),))
+    viewer = here.people["viewer"]
+    for path in ("/v1/alerts", f"/v1/runs/{scene.run}/alerts"):
+        assert [each["state"] for each in viewer.get(path)] == ["firing"]
+        assert [each["state"] for each in viewer.get(path, state="inactive")] == ["inactive"]
 
 
 def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> None:
