@@ -49,6 +49,12 @@ def node_id_problem(node: str) -> str | None:
     return None
 
 
+def node_id_of(machine: str) -> str:
+    """Return a machine's name, changed as little as makes it a node's id."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", machine.lower()).strip("-._")[:63]
+    return name if node_id_problem(name) is None else "node"
+
+
 def checkpoint_id(run: str, generation: int, step: int) -> str:
     """Return the id of the checkpoint that `generation` of `run` takes after `step`."""
     return f"{run}-g{generation}-s{step}"

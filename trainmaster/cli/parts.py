@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from trainmaster.cli.settings import address
 from trainmaster.cli.supervisor import Part
 from trainmaster.errors import UserError
 from trainmaster.home import Home, write_atomically
-from trainmaster.ids import node_id_problem
+from trainmaster.ids import node_id_of
 
 if TYPE_CHECKING:
     from trainmaster.cli.cluster import Cluster
@@ -50,14 +49,8 @@ def single_node(home: Home, slots: int | None) -> list[Node]:
     It keeps its name when the machine's changes, as a container's does, or its past were lost.
     """
     before, clustered = remembered_nodes(home)
-    name = before[0].name if before and not clustered else machine_name()
+    name = before[0].name if before and not clustered else node_id_of(socket.gethostname())
     return [Node(name, slots)]
-
-
-def machine_name() -> str:
-    """Return this machine's name, changed as little as makes it a node's."""
-    name = re.sub(r"[^a-z0-9._-]+", "-", socket.gethostname().lower()).strip("-._")[:63]
-    return name if node_id_problem(name) is None else "node"
 
 
 def cluster_nodes(cluster: Cluster) -> list[Node]:

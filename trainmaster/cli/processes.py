@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from trainmaster.cli.settings import (
 )
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.home import Home, ProcessRecord
+from trainmaster.ids import node_id_of
 
 SUPERVISOR_GRACE_S = 40.0
 GRACE_S = 10.0
@@ -187,7 +189,7 @@ def _node(home: Home, name: str | None, slots: int | None) -> tuple[parts.Node, 
         if len(nodes) > 1:
             raise UserError(f"which node? --name is one of {', '.join(known)}")
         name = os.environ.get("TRAINMASTER_NODE_NAME") or (
-            nodes[0].name if nodes else parts.machine_name()
+            nodes[0].name if nodes else node_id_of(socket.gethostname())
         )
     if name not in known:
         return parts.Node(name, slots), clustered or bool(nodes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
-from trainmaster.ids import node_id_problem
+from trainmaster.ids import node_id_of, node_id_problem
 from worker.launch import Emulation, Link
 
 DEFAULT_PORT = 8700
@@ -93,7 +92,7 @@ def read(
     env = os.environ if environment is None else environment
     options = _parser().parse_args(arguments)
     home = Home(Path(env.get("TRAINMASTER_HOME") or DEFAULT_HOME).absolute())
-    node = options.name or env.get("TRAINMASTER_NODE_NAME") or default_node_name()
+    node = options.name or env.get("TRAINMASTER_NODE_NAME") or node_id_of(socket.gethostname())
     problem = node_id_problem(node)
     if problem is not None:
         raise UserError(f"the node's name {node!r} {problem} (--name or TRAINMASTER_NODE_NAME)")
@@ -116,12 +115,6 @@ def read(
         process_name=env.get("TRAINMASTER_PROCESS_NAME") or "agent",
         nest_environment=nest_environment(env, home, address),
     )
-
-
-def default_node_name() -> str:
-    """Return this machine's name, changed as little as makes it a valid id."""
-    name = re.sub(r"[^a-z0-9._-]+", "-", socket.gethostname().lower()).strip("-._")[:63]
-    return name if node_id_problem(name) is None else "node"
 
 
 def default_slots(device_kinds: Sequence[str]) -> int:

@@ -37,3 +37,11 @@ def test_node_ids_that_could_be_paths_or_devices_are_refused(node):
 @pytest.mark.parametrize("node", ["oak", "node-1", "10.0.0.7", "rack_3.a"])
 def test_plain_node_ids_are_taken(node):
     assert ids.node_id_problem(node) is None
+
+
+@pytest.mark.parametrize(
+    ("machine", "node"),
+    [("Oak", "oak"), ("gpu box (2)", "gpu-box-2"), ("..", "node"), ("NUL.local", "node")],
+)
+def test_a_machines_name_becomes_a_nodes_id_with_little_change(machine, node):
+    assert ids.node_id_of(machine) == node

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from trainmaster.errors import UserError
 from trainmaster.home import Home
+from trainmaster.ids import node_id_of
 from worker.agent.devices import parse_nvidia_smi
-from worker.agent.settings import MIN_SLOTS, default_node_name, default_slots, read
+from worker.agent.settings import MIN_SLOTS, default_slots, read
 
 
 def env(home: Path, **more: str) -> dict[str, str]:
@@ -19,7 +21,7 @@ def env(home: Path, **more: str) -> dict[str, str]:
 def test_everything_has_a_default_but_the_token(tmp_path: Path):
     settings = read([], env(tmp_path))
     assert settings.url == "http://127.0.0.1:8700"
-    assert settings.node == default_node_name()
+    assert settings.node == node_id_of(socket.gethostname())
     assert (settings.process_name, settings.nest_name) == ("agent", "nest")
     assert settings.slots is None
     with pytest.raises(UserError, match="token create --role agent"):
