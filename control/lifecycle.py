@@ -1,6 +1,6 @@
 """The run's state machine. Rule 1: every transition is in `TRANSITIONS` and nowhere else. Rule 2:
 an illegal one raises and changes nothing. What a person may ask in which state is a table too, read
-by the API, the CLI and the dashboard.
+by the API and the deciders.
 
 A state says what the ranks of the newest attempt are known to do, not what is wished; the wish is
 `Desired`. An attempt lives in starting, running, pausing, held, unreachable and stopping; in all
@@ -196,13 +196,6 @@ def refusal(state: str, request: str) -> str | None:
         return None
     possible = ", ".join(ALLOWED_FROM[request])
     return f"{request} is refused: the run is {state}, and {request} is possible from {possible}."
-
-
-def allowed_requests(state: str) -> dict[str, str | None]:
-    """Return for each request None where `state` allows it, else the sentence that says why it does
-    not.
-    """
-    return {request: refusal(state, request) for request in ALLOWED_FROM}
 
 
 def state_chart() -> str:

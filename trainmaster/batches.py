@@ -40,10 +40,3 @@ def batches_of_steps(
     """Return the batches that the inclusive range of steps consumes, as normalised ranges."""
     batches = (batch_of_step(step, skip) for step in range(first_step, last_step + 1))
     return normalise((batch, batch) for batch in batches)
-
-
-def skip_after(step: int, num_batches: int, skip: Sequence[Range] = ()) -> tuple[Range, ...]:
-    """Return `skip` with the `num_batches` batches that would follow `step` added to it."""
-    if num_batches == 0:
-        return normalise(skip)
-    return normalise((*skip, *batches_of_steps(step + 1, step + num_batches, skip)))

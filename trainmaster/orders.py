@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 OrderKind = Literal["checkpoint", "hold", "release", "stop"]
-OrderState = Literal["sent", "received", "applied", "refused"]
 
 
 class OrderWord(IntEnum):

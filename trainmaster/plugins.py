@@ -59,14 +59,9 @@ class WithOptimizer(Protocol):
         ...
 
 
-WorkloadFactory = Callable[..., Workload]
-"""The object at the import path: called with `params` (a mapping) and `data` (the data source) as
-keywords.
-"""
-
-
 def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
-    """Import `module:attribute` and build the workload.
+    """Import `module:attribute`, call it with `params` and `data` as keywords, and return what it
+    builds.
 
     Raises:
         SpecError: it cannot be imported, cannot be built with these params, or lacks part of the

@@ -13,7 +13,6 @@ from trainmaster.ids import name_problem
 from trainmaster.plan import ParallelAsk, Positive, Strict
 
 MAX_STEPS = 2**53  # a step must survive float64 in samples and JSON
-Fraction = Annotated[float, Field(gt=0)]
 Range = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
 
 

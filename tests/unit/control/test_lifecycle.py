@@ -17,7 +17,6 @@ from control.lifecycle import (
     WITH_RANKS,
     Happening,
     State,
-    allowed_requests,
     refusal,
     state_chart,
     transition,
@@ -88,11 +87,6 @@ def test_a_refusal_names_the_state_and_where_it_is_possible():
     assert "succeeded" in told
     assert "running" in told
     assert refusal("running", "pause") is None
-
-
-@pytest.mark.parametrize("state", State)
-def test_each_request_has_an_answer_in_each_state(state: State):
-    assert allowed_requests(state).keys() == ALLOWED_FROM.keys()
 
 
 def test_the_chart_in_the_docs_is_the_table():
