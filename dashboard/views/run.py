@@ -17,6 +17,7 @@ from trainmaster.errors import TrainmasterError
 
 STALE_AFTER_S = 30.0
 RECOVERY_CHECK_S = 3.0
+SETTLES_WITHIN_S = 15.0
 SECTIONS = ("checkpoints", "events", "alerts", "ranks", "spec")
 
 
@@ -53,8 +54,13 @@ def show(session: Session) -> None:
 
 
 def moves(session: Session, run: Json) -> bool:
-    """Whether anything may still change by itself, or because of what was asked here."""
-    return run["state"] not in states.TERMINAL or run_steering.desk(session, run["id"]).waits
+    """Whether anything may still change: by itself, because of what was asked here, or because the
+    last facts of a run that has just ended are still on their way.
+    """
+    if run["state"] not in states.TERMINAL or run_steering.desk(session, run["id"]).waits:
+        return True
+    since = instant(run.get("state_since"))
+    return since is not None and (session.now() - since).total_seconds() < SETTLES_WITHIN_S
 
 
 def _unreadable(session: Session, run_id: str, error: TrainmasterError) -> None:

@@ -36,7 +36,7 @@ def ring(tmp_path: Path) -> Iterator[tuple[Ring, str]]:
 def spec(tmp_path: Path) -> str:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the slow node waits for its peer and says why. " * 2000)
-    told = tiny("from-the-browser", corpus, steps=1500)
+    told = tiny("from-the-browser", corpus, steps=1200)
     told["checkpoint"] = {"every_steps": 50, "trust_after_steps": 5}
     return yaml.safe_dump(told)
 
@@ -125,6 +125,9 @@ def test_login_submit_watch_pause_resume_restore_finish(
     )
 
     state_is(page, "succeeded", minutes=8)
-    assert max(lines(page)["this run"]) == 1500
+    page.wait_for_function(
+        f"Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData[0].x) === 1200",
+        timeout=MINUTE_MS,
+    )
     page.get_by_text("Events", exact=True).click()
     expect(page.locator("table.tm-table")).to_contain_text("skipped")
