@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_docs import PAGES
-from trainmaster.errors import ExitCode
+from control.lifecycle import ALLOWED_FROM, TRANSITIONS
+from scripts.generate_docs import PACKAGES, PAGES
+from trainmaster.errors import (
+    ConflictError,
+    ExitCode,
+    NotFoundError,
+    UnavailableError,
+    UserError,
+)
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +31,62 @@ def test_every_exit_code_has_its_entry():
     text = (DOCS / "exit-codes.md").read_text(encoding="utf-8")
     for code in ExitCode:
         assert re.search(rf"\b{int(code)}\b", text), code
+
+
+def sources(*packages: str) -> str:
+    paths = (path for package in packages for path in sorted((ROOT / package).rglob("*.py")))
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+def undocumented(names: set[str], page: str) -> set[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return {name for name in names if f"`{name}`" not in text}
+
+
+def test_every_event_has_its_entry():
+    told = sources("worker", "control")
+    kinds = set(re.findall(r'(?:\.event|tell|_tell)\(\s*"([a-z_]+)"', told))
+    kinds |= set(re.findall(r'"((?:request|node|run)_(?!id)[a-z]+ed)"', told))
+    kinds |= {f"run_{state}" for state in TRANSITIONS.values()}
+    kinds |= {f"{request}_requested" for request in ALLOWED_FROM}
+    assert len(kinds) > 40, "the patterns above find nothing any more"
+    assert undocumented(kinds, "events.md") == set()
+
+
+def test_every_setting_has_its_entry():
+    names = set(re.findall(r"TRAINMASTER_[A-Z]+(?:_[A-Z]+)*", sources(*PACKAGES)))
+    control = (ROOT / "control" / "settings.py").read_text(encoding="utf-8")
+    names |= {f"TRAINMASTER_{name}" for name in re.findall(r'text\("([A-Z_]+)"', control)}
+    assert undocumented(names, "settings.md") == set()
+
+
+def test_every_code_of_a_refusal_has_its_entry():
+    # What the control plane says before it serves is a sentence on stderr; what a turn meets when
+    # it was overtaken stays inside.
+    inside = {"schema", "home_in_use", "port_in_use", "slot_clash"}
+    given = set(re.findall(r'code ?= ?"([a-z_]+)"', sources("control")))
+    given |= {kind.code for kind in (UserError, NotFoundError, ConflictError, UnavailableError)}
+    assert undocumented(given - inside, "http.md") == set()
+
+
+def test_every_rule_of_the_default_pack_has_its_entry():
+    pack = (ROOT / "control/rules/packs/default.yaml").read_text(encoding="utf-8")
+    text = (DOCS / "rules.md").read_text(encoding="utf-8")
+    names = re.findall(r"^  - name: (.+)$", pack, re.MULTILINE)
+    assert names
+    assert [name for name in names if f"| {name} |" not in text] == []
+
+
+def test_any_exception_is_caught_only_where_architecture_says():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    catching = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(r"except Exception\b", path.read_text(encoding="utf-8"))
+    }
+    assert catching
+    assert {path for path in catching if f"`{path}`" not in text} == set()
 
 
 def test_every_decision_is_listed_and_every_link_leads_somewhere():
