@@ -90,6 +90,8 @@ def home_at(path: str) -> Home:
     Raises:
         UserError: no path can look like this.
     """
+    if not path:
+        raise UserError("the path of the state directory is empty: name a folder, or leave it out")
     if "\0" in path:
         raise UserError("the path of the state directory contains a NUL character")
     return Home(Path(path).expanduser().absolute())

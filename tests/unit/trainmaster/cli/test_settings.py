@@ -7,7 +7,7 @@ import pytest
 
 from trainmaster.cli.backoff import Backoff
 from trainmaster.cli.drill import span_of
-from trainmaster.cli.settings import from_environment
+from trainmaster.cli.settings import from_environment, home_at
 from trainmaster.errors import UserError
 
 
@@ -53,6 +53,12 @@ def test_what_is_asked_for_wins(tmp_path: Path):
 def test_a_variable_that_cannot_be_used_is_named(name, value):
     with pytest.raises(UserError, match=name):
         from_environment({name: value})
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_an_empty_path_is_no_state_directory_and_never_the_current_folder(path):
+    with pytest.raises(UserError, match="state directory"):
+        home_at(path)
 
 
 def test_a_part_that_keeps_dying_waits_longer_each_time_up_to_half_a_minute():
