@@ -13,15 +13,9 @@ from control.db import chunks
 from control.db.chunks import Floats, Ints
 from control.db.samples import Series
 
-MAX_POINTS = 2000
-MIN_POINTS = 16
-
 
 def thinned(series: Series, points: int) -> Series:
-    """Return at most `points` points of `series` (at least MIN_POINTS are kept), first and last
-    included.
-    """
-    points = max(points, MIN_POINTS)
+    """Return at most `points` points of `series` (at least 2), first and last included."""
     if len(series) <= points:
         return series
     finite = np.isfinite(series.values)
@@ -38,6 +32,8 @@ def thinned(series: Series, points: int) -> Series:
 
 def _extremes(values: Floats, budget: int) -> Ints:
     even = budget - budget % 2
+    if even == 0:
+        return np.array([], dtype=np.int64)
     sampler = MinMaxDownsampler()  # type: ignore[no-untyped-call]
     chosen = sampler.downsample(np.ascontiguousarray(values), n_out=even)
     return np.asarray(chosen, dtype=np.int64)

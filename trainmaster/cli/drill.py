@@ -35,7 +35,7 @@ def drill(
     context: typer.Context,
     run: Run,
     fault: Annotated[FaultName, typer.Argument(metavar="FAULT")],
-    rank: Annotated[int | None, typer.Option(min=0, help="Which rank; default the last.")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help="Which rank; default 0.")] = None,
     node: Annotated[str | None, typer.Option(help="Which node.")] = None,
     at_step: Annotated[int | None, typer.Option(min=1, help="From this step; default now.")] = None,
     lasting: Annotated[
