@@ -24,7 +24,8 @@ def metrics_page() -> str:
         "reduced as told when one value per step is asked for.\n\n"
         "| metric | unit | level | over ranks | meaning | Prometheus |\n|---|---|---|---|---|---|\n"
     )
-    return head + "".join(map(_metric_row, (*STEP_METRICS, *DERIVED.values())))
+    rows = "".join(map(_metric_row, (*STEP_METRICS, *DERIVED.values())))
+    return f"{head}{rows}\n{prometheus_section()}"
 
 
 def _metric_row(metric: Metric) -> str:
@@ -38,6 +39,42 @@ def _metric_row(metric: Metric) -> str:
         exported,
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+EXPORTERS = {"agent": "worker/agent/exporter.py", "control": "control/exporter.py"}
+
+
+def prometheus_section() -> str:
+    """Return what Prometheus reads beside the gauges above: every family that an exporter names."""
+    found: dict[str, tuple[str, list[str], str]] = {}
+    for where, path in EXPORTERS.items():
+        for name, kind, text in _families(ROOT / path):
+            _, seen, _ = found.get(name, (kind, [], text))
+            found[name] = kind, [*seen, where], text
+    head = (
+        "## For Prometheus\n\n"
+        "What is named in the last column above is a gauge of each agent, and these are there too;\n"
+        "labels are `run`, `rank`, `stage`, `replica`, `node`, or those that the meaning names.\n\n"
+        "| name | type | exported by | meaning |\n|---|---|---|---|\n"
+    )
+    return head + "".join(
+        f"| `{name}` | {kind} | {', '.join(where)} | {text} |\n"
+        for name, (kind, where, text) in sorted(found.items())
+    )
+
+
+def _families(path: Path) -> list[tuple[str, str, str]]:
+    """Return (name, type, help) of each family whose name and help a call in `path` spells out."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        words = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
+        kinds = [each for each in ("counter", "gauge", "histogram") if each in node.func.id.lower()]
+        if len(words) == 2 and kinds and str(words[0]).startswith("trainmaster_"):
+            suffix = "_total" if kinds[0] == "counter" else ""
+            found.append((f"{words[0]}{suffix}", kinds[0], str(words[1])))
+    return found
 
 
 def tree() -> str:

@@ -16,7 +16,8 @@ from trainmaster.layout import RankRole, replica_ranks, stage_ranks
 from trainmaster.plan import Plan
 
 PEER_TIMEOUT: Final = timedelta(minutes=10)
-"""A stuck peer is noticed and ended by its agent long before; this only bounds what nobody watches.
+"""For how long a peer that lives and says nothing holds the others up; one that dies is noticed at
+once.
 """
 STORE_TIMEOUT: Final = timedelta(minutes=2)
 

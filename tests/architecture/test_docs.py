@@ -69,6 +69,14 @@ def test_every_code_of_a_refusal_has_its_entry():
     assert undocumented(given - inside, "http.md") == set()
 
 
+def test_every_name_that_prometheus_users_rely_on_has_its_entry():
+    names = """loss grad_norm step step_duration_seconds tokens_total device_utilization_ratio
+        memory_used_ratio pipeline_bubble_ratio collective_duration_seconds
+        link_bandwidth_bytes_per_second link_saturation_ratio failed_steps_total
+        checkpoint_stall_seconds checkpoint_age_seconds restarts_total run_state node_info"""
+    assert undocumented({f"trainmaster_{name}" for name in names.split()}, "metrics.md") == set()
+
+
 def test_every_rule_of_the_default_pack_has_its_entry():
     pack = (ROOT / "control/rules/packs/default.yaml").read_text(encoding="utf-8")
     text = (DOCS / "rules.md").read_text(encoding="utf-8")
