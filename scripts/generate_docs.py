@@ -53,8 +53,8 @@ def prometheus_section() -> str:
             found[name] = kind, [*seen, where], text
     head = (
         "## For Prometheus\n\n"
-        "What is named in the last column above is a gauge of each agent, and these are there too;\n"
-        "labels are `run`, `rank`, `stage`, `replica`, `node`, or those that the meaning names.\n\n"
+        "What is named in the last column above is a gauge of each agent; these are there too.\n"
+        "Labels are `run`, `rank`, `stage`, `replica`, `node`, or those that the meaning names.\n\n"
         "| name | type | exported by | meaning |\n|---|---|---|---|\n"
     )
     return head + "".join(
