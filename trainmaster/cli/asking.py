@@ -13,6 +13,7 @@ TIMEOUT_S = 600.0
 PATIENCE_S = 5.0
 AWAY_S = 60.0
 SETTLE_S = 60.0
+FINAL = frozenset({"applied", "refused"})
 _LOOK_S = 0.2
 
 
@@ -36,9 +37,24 @@ def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) ->
         UnavailableError: the control plane stayed away for a minute.
         TrainmasterError: nothing came of it in time.
     """
+    request = answered(session, request, timeout_s)
+    if request["state"] == "refused":
+        raise ConflictError(
+            f"{request['kind']} was refused: {request.get('because') or 'no reason'}"
+        )
+    return request
+
+
+def answered(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Return a request or a chore as it ended.
+
+    Raises:
+        UnavailableError: the control plane stayed away for a minute.
+        TrainmasterError: nothing came of it in time.
+    """
     began = seen_at = session.monotonic()
     told = False
-    while request["state"] not in {"applied", "refused"}:
+    while request["state"] not in FINAL:
         now = session.monotonic()
         if now - began > timeout_s:
             raise TrainmasterError(
@@ -58,10 +74,6 @@ def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) ->
         except UnavailableError:
             if session.monotonic() - seen_at > AWAY_S:
                 raise
-    if request["state"] == "refused":
-        raise ConflictError(
-            f"{request['kind']} was refused: {request.get('because') or 'no reason'}"
-        )
     return request
 
 

@@ -7,16 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.asking import answered
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
-from trainmaster.errors import TrainmasterError, UnavailableError, UserError
+from trainmaster.errors import UserError
 from trainmaster.ids import parse_checkpoint_id
 
 Checkpoint = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint's id.")]
 
 VERIFY_TIMEOUT_S = 3600.0
-AWAY_S = 60.0
-_LOOK_S = 0.5
 
 
 def verify(
@@ -55,19 +54,7 @@ def _verified_here(path: str) -> dict[str, Any]:
 
 def _verified_by_a_node(session: Session, checkpoint: str) -> dict[str, Any]:
     path = f"/v1/checkpoints/{segment('checkpoint', checkpoint)}"
-    result: dict[str, Any] = session.api.post(f"{path}/verify")
-    began = seen_at = session.monotonic()
-    while result.get("state") in {"pending", "accepted"}:
-        if session.monotonic() - began > VERIFY_TIMEOUT_S:
-            raise TrainmasterError(f"no node has verified {checkpoint} within an hour")
-        session.sleep(_LOOK_S)
-        try:
-            result = session.api.get(f"/v1/requests/{result['id']}")
-            seen_at = session.monotonic()
-        except UnavailableError:
-            if session.monotonic() - seen_at > AWAY_S:
-                raise
-    return result
+    return answered(session, session.api.post(f"{path}/verify"), VERIFY_TIMEOUT_S)
 
 
 def pin(context: typer.Context, checkpoint: Checkpoint, as_json: AsJson = False) -> None:

@@ -140,3 +140,15 @@ def test_a_dry_run_only_asks_what_would_be():
     done = command("restore", "r1", "r1-g1-s10", "--dry-run", answers=answers)
     assert (done.status, done.stdout) == (0, "20 steps are lost\n")
     assert [path for _, path, _ in done.api.asked] == ["/v1/runs/r1/restore-preview"]
+
+
+def test_a_verification_is_waited_for_and_tells_what_is_wrong():
+    chore = {"id": "chore-3", "kind": "verify", "state": "pending"}
+    found = {"message": "rank-00000.safetensors: block 0: expected sha256:1, seen sha256:2"}
+    ended = {**chore, "state": "applied", "ok": False, "findings": [found]}
+    answers = {
+        "POST /v1/checkpoints/r1-g1-s10/verify": [chore],
+        "GET /v1/requests/chore-3": [UnavailableError("away"), ended],
+    }
+    done = command("verify", "r1-g1-s10", answers=answers)
+    assert (done.status, done.stdout, done.stderr) == (1, "", f"{found['message']}\n")
