@@ -29,6 +29,21 @@ def ask(session: Session, run: str, kind: str, args: dict[str, Any], why: str) -
     return answer
 
 
+def conclude(
+    session: Session,
+    run: str,
+    request: dict[str, Any],
+    *,
+    no_wait: bool,
+    timeout_s: float,
+    as_json: bool,
+) -> None:
+    """Print how a request ended, or with `no_wait` how far it is; see `acknowledged`."""
+    if not no_wait:
+        request = acknowledged(session, request, timeout_s)
+    tell(session, run, request, as_json=as_json)
+
+
 def acknowledged(session: Session, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
     """Return the request once it is applied.
 

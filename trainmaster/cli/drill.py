@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.asking import TIMEOUT_S, acknowledged, ask, tell
+from trainmaster.cli.asking import TIMEOUT_S, ask, conclude
 from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import session_of
 from trainmaster.cli.steer import NoWait, Timeout, Why
@@ -60,9 +60,7 @@ def drill(
     if lasting is not None:
         args |= span_of(lasting, fault.value)
     request = ask(session, run, "drill", args, why)
-    if not no_wait:
-        request = acknowledged(session, request, timeout)
-    tell(session, run, request, as_json=as_json)
+    conclude(session, run, request, no_wait=no_wait, timeout_s=timeout, as_json=as_json)
 
 
 def span_of(text: str, fault: str) -> dict[str, Any]:

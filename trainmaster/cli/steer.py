@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trainmaster.cli.asking import TIMEOUT_S, acknowledged, ask, settled, tell
+from trainmaster.cli.asking import TIMEOUT_S, acknowledged, ask, conclude, settled, tell
 from trainmaster.cli.documents import problems_in, read_mapping
 from trainmaster.cli.read import AsJson, Run
 from trainmaster.cli.session import Session, segment, session_of
@@ -119,9 +119,7 @@ def restore(
             _show_preview(session, preview, as_json=as_json)
             return
         request = ask(session, run, "restore", args, why)
-    if not no_wait:
-        request = acknowledged(session, request, timeout)
-    tell(session, run, request, as_json=as_json)
+    conclude(session, run, request, no_wait=no_wait, timeout_s=timeout, as_json=as_json)
 
 
 @contextmanager
@@ -168,9 +166,7 @@ def amend(
     mapping, document = read_mapping(spec)
     with problems_in(spec, document):
         request = ask(session, run, "amend", {"spec": mapping}, why)
-    if not no_wait:
-        request = acknowledged(session, request, timeout)
-    tell(session, run, request, as_json=as_json)
+    conclude(session, run, request, no_wait=no_wait, timeout_s=timeout, as_json=as_json)
 
 
 def _simple(
@@ -186,9 +182,7 @@ def _simple(
 ) -> None:
     session = session_of(context)
     request = ask(session, run, kind, args, why)
-    if not no_wait:
-        request = acknowledged(session, request, timeout_s)
-    tell(session, run, request, as_json=as_json)
+    conclude(session, run, request, no_wait=no_wait, timeout_s=timeout_s, as_json=as_json)
 
 
 def _show_preview(session: Session, preview: dict[str, Any], *, as_json: bool) -> None:
