@@ -77,10 +77,17 @@ def show(connection: Connection, run: str) -> Json:
     return {
         **_summary(connection, row, attempts),
         "spec": row["spec"],
+        "workload": _workload(connection, row["workload_key"]),
         "plan": newest and _plan(newest.plan),
         "attempts": [_attempt(attempt, row) for attempt in attempts],
         "ranks": ranks_of(connection, run, row["generation"]),
     }
+
+
+def _workload(connection: Connection, key: str) -> Json | None:
+    """Return what a node found the workload and its data to be, None before one has looked."""
+    info = connection.scalar(select(tables.workloads.c.info).where(tables.workloads.c.key == key))
+    return info and {name: value for name, value in info.items() if name != "layers"}
 
 
 def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> Json:

@@ -89,6 +89,7 @@ def _summary(run: dict[str, Any]) -> dict[str, object]:
         "generation": run.get("generation"),
         "created": clock_text(run.get("created_at")),
         "ended": clock_text(run["ended_at"]) if run.get("ended_at") else None,
+        "data": (run.get("workload") or {}).get("data_sha256"),
         "weights": run.get("weights_sha256"),
     }
 

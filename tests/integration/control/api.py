@@ -87,7 +87,8 @@ INFO = {
     "layers": [],
     "num_parameters": 100,
     "num_samples": 64,
-    "code_sha256": "sha256:" + "0" * 64,
+    "code_sha256": "0" * 64,
+    "data_sha256": "1" * 64,
 }
 
 

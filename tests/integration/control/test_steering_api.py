@@ -14,7 +14,7 @@ from control.clock import SystemClock
 from control.db import tables
 from control.db.engine import Database
 from control.decision import AlertChange
-from tests.integration.control.api import SPEC, FakeNode, Plane, plane
+from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene, columns, event
 from trainmaster.home import Home
 
@@ -54,6 +54,7 @@ def spec(**changes: Any) -> dict[str, Any]:
 def test_with_no_node_connected_the_run_is_stored_and_queued(here: Plane) -> None:
     run = here.people["operator"].post("/v1/runs", {"spec": spec()}, expect=201)
     assert (run["state"], run["target_steps"], run["attempts"]) == ("queued", 20, [])
+    assert (run["step"], run["workload"]) == (0, None)
     assert run["goodput"]["wall_s"] >= 0
     assert [each["id"] for each in here.admin.get("/v1/runs")] == [run["id"]]
     assert here.admin.get("/v1/audit")[-1]["target"] == run["id"]
@@ -94,6 +95,8 @@ def test_a_connected_node_describes_the_workload_before_the_run_is_stored(here: 
     with node.in_background():
         run = here.admin.post("/v1/runs", {"spec": spec()}, expect=201)
     assert run["state"] == "queued"
+    described = run["workload"]
+    assert (described["num_layers"], described["data_sha256"]) == (4, INFO["data_sha256"])
 
 
 def test_what_the_node_finds_wrong_refuses_the_submission(here: Plane) -> None:
