@@ -16,7 +16,7 @@ from worker.weights_digest import digest_of
 from worker.workload import build_stage
 
 TOLERANCE = 1e-5
-"""Relative: other layouts add the same float32 numbers in another order."""
+"""Relative: the plain loop adds gradients in float32 and in another order."""
 
 
 def plain_loop(spec: RunSpec) -> tuple[list[float], list[float], str]:
@@ -29,11 +29,12 @@ def plain_loop(spec: RunSpec) -> tuple[list[float], list[float], str]:
     model = build_stage(workload.layers(), first_layer=0, end_layer=num_layers, seed=train.seed)
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed}, {"params": others, "weight_decay": 0.0}],
-        lr=train.optimizer.lr,
-        betas=tuple(train.optimizer.betas),
-        weight_decay=train.optimizer.weight_decay,
+    groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    told = {"lr": train.optimizer.lr, "weight_decay": train.optimizer.weight_decay}
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.AdamW(groups, betas=tuple(train.optimizer.betas), **told)
+        if train.optimizer.name == "adamw"
+        else torch.optim.SGD(groups, momentum=train.optimizer.momentum, **told)
     )
     losses, norms = [], []
     for step in range(1, train.steps + 1):
@@ -81,6 +82,14 @@ def test_a_layout_equals_a_plain_loop_within_tolerance(
     seen = trained(tmp_path, spec, plan_of(spec, **ask))
     assert seen.series("loss") == pytest.approx(losses, rel=TOLERANCE)
     assert seen.series("grad_norm") == pytest.approx(norms, rel=10 * TOLERANCE)
+
+
+def test_sgd_with_momentum_equals_a_plain_loop_too(tmp_path: Path, corpus: Path) -> None:
+    sgd = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "grad_clip": 1.0, "warmup_steps": 2}
+    spec = tiny_spec(corpus, optimizer=sgd)
+    losses, _, _ = plain_loop(spec)
+    seen = trained(tmp_path, spec, plan_of(spec, replicas=2, stages=2))
+    assert seen.series("loss") == pytest.approx(losses, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("ask", [{"stages": 2}, {"replicas": 2, "stages": 2}], ids=str)
