@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from control.lifecycle import ALLOWED_FROM, TRANSITIONS
 from scripts.generate_docs import PACKAGES, PAGES
@@ -17,6 +19,8 @@ from trainmaster.errors import (
     UnavailableError,
     UserError,
 )
+from trainmaster.plan import ParallelAsk
+from trainmaster.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -58,6 +62,20 @@ def test_every_setting_has_its_entry():
     control = (ROOT / "control" / "settings.py").read_text(encoding="utf-8")
     names |= {f"TRAINMASTER_{name}" for name in re.findall(r'text\("([A-Z_]+)"', control)}
     assert undocumented(names, "settings.md") == set()
+
+
+def test_every_key_of_a_spec_has_its_entry():
+    def keys(model: type[BaseModel], path: str = "") -> Iterator[str]:
+        for name, info in model.model_fields.items():
+            inner = info.annotation
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                yield from keys(inner, f"{path}{name}.")
+            else:
+                yield f"{path}{name}" if path == "data." else name
+
+    names = {*keys(RunSpec), *keys(ParallelAsk)} - {"parallel"}
+    assert len(names) > 45, "sections are not found any more"
+    assert undocumented(names, "spec.md") == set()
 
 
 def test_every_code_of_a_refusal_has_its_entry():
