@@ -16,6 +16,7 @@ _CHECKPOINT_ID = re.compile(
 )
 _BIDI_CONTROLS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")  # they make a name read as another one
 _CHECKPOINT_FOLDER = re.compile(r"g(?P<generation>[1-9]\d{0,8})-step(?P<step>0|[1-9]\d{0,11})")
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _WINDOWS_DEVICES = {
     "con",
     "prn",
@@ -89,7 +90,7 @@ def rank_stream(run: str, generation: int, rank: int) -> str:
 def parse_rank_stream(stream: str) -> tuple[str, int, int] | None:
     """Return (run, generation, rank), or None if the stream is not a rank's."""
     parts = stream.split("/")
-    if len(parts) != 3 or not (parts[1].isdecimal() and parts[2].isdecimal()):
+    if len(parts) != 3 or not all(_DIGITS.fullmatch(part) for part in parts[1:]):
         return None
     return parts[0], int(parts[1]), int(parts[2])
 

@@ -12,6 +12,7 @@ backwards.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
@@ -21,7 +22,21 @@ from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
 PROTOCOL_VERSION = 1
-Step = Annotated[int, Field(ge=1, le=2**53)]
+_EPOCH, _BEYOND = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+Step = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+Whole = Annotated[int, Field(ge=0, lt=2**62)]
+"""What a database takes for an integer."""
+
+Instant = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_BEYOND)]
+"""One that any zone and any database can write down."""
+
+Moment = Annotated[float, Field(ge=0, lt=_BEYOND.timestamp())]
+"""An instant in seconds since the epoch; finite."""
+
+MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Name = Annotated[str, Field(max_length=200, pattern=r"^[ -~]*$")]
+"""Printable ASCII."""
 
 
 class Message(BaseModel):
@@ -36,7 +51,7 @@ class Event(Message):
     """
 
     kind: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,60}$")]
-    at: AwareDatetime
+    at: Instant
     data: dict[str, Any] = {}
 
 
@@ -47,14 +62,17 @@ class Columns(Message):
     """
 
     steps: list[Step]
-    at: list[float]
-    values: dict[str, list[float | None]]
+    at: list[Moment]
+    values: dict[MetricName, list[float | None]]
 
     @model_validator(mode="after")
     def _equal_lengths(self) -> Columns:
         lengths = {len(self.steps), len(self.at), *(len(column) for column in self.values.values())}
         if len(lengths) > 1:
             raise ValueError(f"columns have different lengths: {sorted(lengths)}")
+        taken = {"step", "at"} & self.values.keys()
+        if taken:
+            raise ValueError(f"no metric can be named {taken.pop()}: each row has one already")
         return self
 
 
@@ -63,9 +81,9 @@ class Batch(Message):
     "RUN/GENERATION/RANK").
     """
 
-    stream: Annotated[str, Field(max_length=200)]
-    from_offset: Annotated[int, Field(ge=0)]
-    to_offset: Annotated[int, Field(ge=0)]
+    stream: Name
+    from_offset: Whole
+    to_offset: Whole
     events: list[Event] = []
     samples: Columns | None = None
 
@@ -80,10 +98,10 @@ class Running(Message):
             holds writes too; only a stuck one is quiet.
     """
 
-    run: str
-    generation: int
+    run: Name
+    generation: Whole
     store: str | None = None
-    ranks: dict[int, int] = {}
+    ranks: dict[int, Whole] = {}
     quiet_s: dict[int, float] = {}
 
 
@@ -92,7 +110,7 @@ class Device(Message):
 
     kind: str
     name: str
-    memory_bytes: int
+    memory_bytes: Whole
 
 
 class Sync(Message):
@@ -109,9 +127,9 @@ class Sync(Message):
     protocol: int = PROTOCOL_VERSION
     boot: Annotated[str, Field(max_length=64)]
     version: Annotated[str, Field(max_length=40)]
-    sent_at: AwareDatetime
+    sent_at: Instant
     address: Annotated[str, Field(max_length=255)]
-    metrics_port: int | None = None
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
     slots: Annotated[int, Field(ge=0, le=1024)]
     devices: list[Device] = []
     labels: dict[str, str] = {}

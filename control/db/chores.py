@@ -16,7 +16,7 @@ from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from control.db import tables
 from control.db.upsert import upsert
-from control.db.values import instant_text, plain, storable_tree
+from control.db.values import instant_text, plain, storable_tree, whole
 from trainmaster.errors import NotFoundError
 from trainmaster.wire import Chore, WorkloadInfo
 
@@ -120,10 +120,11 @@ def answer(
     A second answer, or one to a chore that was never asked for, changes nothing.
     """
     c = tables.chores.c
-    if not isinstance(data.get("id"), int):
+    chore = whole(data.get("id"))
+    if chore is None:
         return None
     row = (
-        connection.execute(select(tables.chores).where(c.id == data["id"], c.state != DONE))
+        connection.execute(select(tables.chores).where(c.id == chore, c.state != DONE))
         .mappings()
         .one_or_none()
     )

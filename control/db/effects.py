@@ -18,7 +18,7 @@ from sqlalchemy import Connection, func, select, update
 from control.db import chores, chunks, samples, tables
 from control.db.segments import Segment
 from control.db.upsert import upsert
-from control.db.values import number_word
+from control.db.values import number_word, whole
 from trainmaster.ids import checkpoint_id
 
 _RANK_STATES = ("assigned", "started", "ready", "exited")
@@ -76,7 +76,7 @@ def _rank_started(connection: Connection, told: Told, now: datetime) -> None:
     whose process it is must be known all the same.
     """
     c = tables.ranks.c
-    process = {"pid": _whole(told.data.get("pid")), "boot": told.boot}
+    process = {"pid": whole(told.data.get("pid")), "boot": told.boot}
     connection.execute(
         update(tables.ranks).where(*_of_rank(told), c.boot.is_(None)).values(**process)
     )
@@ -106,8 +106,8 @@ def _rank_exited(connection: Connection, told: Told, now: datetime) -> None:
         told,
         "exited",
         now,
-        exit_code=_whole(told.data.get("exit_code")),
-        signal=_whole(told.data.get("signal")),
+        exit_code=whole(told.data.get("exit_code")),
+        signal=whole(told.data.get("signal")),
         exited_at=told.at,
         stopped=told.data.get("stopped") is True,
     )
@@ -127,10 +127,9 @@ def _rank_finished(connection: Connection, told: Told, now: datetime) -> None:
 
 
 def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> None:
-    step, location, digest = (
-        told.data.get(name) for name in ("step", "location", "manifest_sha256")
-    )
-    if not (isinstance(step, int) and isinstance(location, str) and isinstance(digest, str)):
+    location, digest = told.data.get("location"), told.data.get("manifest_sha256")
+    step = whole(told.data.get("step"))
+    if step is None or step < 1 or not (isinstance(location, str) and isinstance(digest, str)):
         return
     assert told.run is not None
     assert told.generation is not None
@@ -148,7 +147,7 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         "state": "committed",
         "abandoned": superseded,
         "pinned": False,
-        "bytes": _whole(told.data.get("bytes")) or 0,
+        "bytes": whole(told.data.get("bytes")) or 0,
         "files": _count(told.data.get("files")),
         "location": location,
         "manifest_sha256": digest,
@@ -185,11 +184,11 @@ def _order_changed(connection: Connection, told: Told, now: datetime) -> None:
         .where(
             c.run == told.run,
             c.generation == told.generation,
-            c.seq == told.data.get("seq"),
+            c.seq == whole(told.data.get("seq")),
             c.state.in_(before),
         )
         .values(
-            state=state, step=_whole(told.data.get("step")), because=sentence(told), changed_at=now
+            state=state, step=whole(told.data.get("step")), because=sentence(told), changed_at=now
         )
     )
 
@@ -199,13 +198,13 @@ def _drill_fired(connection: Connection, told: Told, now: datetime) -> None:
     of_drill = (
         c.run == told.run,
         c.generation == told.generation,
-        c.id == _whole(told.data.get("id")),
+        c.id == whole(told.data.get("id")),
     )
     row = connection.execute(select(c.fired).where(*of_drill)).one_or_none()
-    step = _whole(told.data.get("step"))
+    step = whole(told.data.get("step"))
     if row is None or step is None:
         return
-    fired = [told.generation, step, _whole(told.data.get("batch")) or step]
+    fired = [told.generation, step, whole(told.data.get("batch")) or step]
     if fired not in row.fired:
         connection.execute(update(tables.drills).where(*of_drill).values(fired=[*row.fired, fired]))
 
@@ -260,13 +259,5 @@ def _is_superseded(connection: Connection, run: str, generation: int) -> bool:
     return current is not None and generation < current
 
 
-def _whole(value: Any) -> int | None:
-    return (
-        value
-        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
-        else None
-    )
-
-
 def _count(value: Any) -> int:
-    return len(value) if isinstance(value, list | dict) else _whole(value) or 0
+    return len(value) if isinstance(value, list | dict) else whole(value) or 0

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, select, update
 from control.db import chunks, effects, history, samples, tables
 from control.db.effects import Told
 from control.db.upsert import upsert
-from control.db.values import number_word, storable, storable_tree
+from control.db.values import number_word, storable, storable_tree, whole
 from trainmaster.ids import is_agent_stream, parse_rank_stream
 from trainmaster.spool import is_missing
 from trainmaster.wire import Batch, Columns, Event, Running, Sync
@@ -208,11 +208,12 @@ def _store_agent_events(
 ) -> None:
     for event in events:
         data = _clean(event)
-        run, generation, rank = data.get("run"), data.get("generation"), data.get("rank")
+        run, generation = data.get("run"), whole(data.get("generation"))
+        known = isinstance(run, str) and run in known_runs
         told = Told(
-            run if run in known_runs and _has_ranks(connection, node, run, generation) else None,
-            generation if isinstance(generation, int) else None,
-            rank if isinstance(rank, int) else None,
+            run if known and _has_ranks(connection, node, run, generation) else None,
+            generation,
+            whole(data.get("rank")),
             node,
             f"agent {node}",
             event.kind,
@@ -230,13 +231,13 @@ def _store_agent_events(
         _record(connection, told)
 
 
-def _has_ranks(connection: Connection, node: str, run: Any, generation: Any) -> bool:
+def _has_ranks(connection: Connection, node: str, run: Any, generation: int | None) -> bool:
     """Return whether this node is or was given ranks of that generation: of others it cannot
     speak.
     """
     c = tables.ranks.c
     query = select(c.rank).where(c.run == run, c.generation == generation, c.node == node).limit(1)
-    return isinstance(generation, int) and connection.scalar(query) is not None
+    return generation is not None and connection.scalar(query) is not None
 
 
 def _store_level(

@@ -68,6 +68,12 @@ def instant_text(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def whole(value: Any) -> int | None:
+    """Return a number that was told if it is one that can be stored as an integer, else None."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and abs(value) < 2**62 else None
+
+
 def storable(text: str) -> str:
     """Return `text` with what no database stores (NUL, halves of surrogate pairs) replaced by the
     replacement character.
