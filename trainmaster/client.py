@@ -5,6 +5,8 @@ Answers are JSON; refusals are RFC 9457 problem documents and come out as our er
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -136,6 +138,9 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
         wanted = {name: value for name, value in (query or {}).items() if value is not None}
+        unsendable = list(_not_finite(json, ""))
+        if unsendable:
+            raise SpecError(unsendable)
         try:
             response = self._http.request(
                 method, path, params=wanted or None, json=json, content=content, headers=headers
@@ -168,6 +173,18 @@ def problem_error(status: int, document: dict[str, Any], url: str) -> Trainmaste
         return SpecError(problems)
     kind = _ERRORS.get(status, UserError if 400 <= status < 500 else TrainmasterError)
     return kind(message, code=code if isinstance(code, str) else None)
+
+
+def _not_finite(value: Any, path: str) -> Iterator[Problem]:
+    """Say of each number in a body that JSON cannot carry where it stands."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield Problem(path, f"must be a finite number, not {value}")
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _not_finite(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from _not_finite(each, f"{path}[{index}]")
 
 
 def _document(response: httpx.Response) -> dict[str, Any]:

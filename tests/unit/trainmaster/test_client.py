@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 
 import httpx
@@ -101,6 +102,14 @@ def test_an_address_that_is_none_is_refused_at_once(url: str):
 def test_a_token_that_cannot_be_one_is_refused_at_once():
     with pytest.raises(UserError):
         Client("http://host", "a\nb")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_lacks_is_refused_with_its_place(number: float):
+    body = {"kind": "restore", "args": {"lr_factor": number, "windows": [1.0, number]}}
+    with pytest.raises(SpecError) as refused:
+        answering(200, {}).post("/v1/runs/r1/requests", body)
+    assert [each.path for each in refused.value.problems] == ["args.lr_factor", "args.windows[1]"]
 
 
 def test_sync_carries_numbers_that_json_lacks():
