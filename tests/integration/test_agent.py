@@ -19,6 +19,7 @@ from trainmaster.orders import Drill, Order
 from trainmaster.wire import Chore
 from worker.launch import Inbox
 
+SCRAPE = "scrape-me"
 PROMISED = (
     "trainmaster_loss",
     "trainmaster_grad_norm",
@@ -60,6 +61,7 @@ class Node:
             "TRAINMASTER_HOME": str(self.home.root),
             "TRAINMASTER_URL": self.plane.url,
             "TRAINMASTER_TOKEN": self.token,
+            "TRAINMASTER_METRICS_TOKEN": SCRAPE,
             "TRAINMASTER_NODE_NAME": "n1",
             "TRAINMASTER_SLOTS": "8",
         }
@@ -293,7 +295,10 @@ def test_metrics_are_promised_shown_and_gone(plane: FakeControlPlane, node: Node
 
     def page() -> str:
         port = plane.last.metrics_port
-        return httpx.get(f"http://127.0.0.1:{port}/metrics", trust_env=False).text
+        address = f"http://127.0.0.1:{port}/metrics"
+        assert httpx.get(address, trust_env=False).status_code == 401
+        headers = {"Authorization": f"Bearer {SCRAPE}"}
+        return httpx.get(address, headers=headers, trust_env=False).text
 
     first = page()
     for name in PROMISED:

@@ -16,6 +16,7 @@ from tests.services.prometheus import StartPrometheus
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.spool import Frames, Header
 from worker.agent.exporter import Exporter
+from worker.agent.readers import Readers
 from worker.agent.records import RankRecord
 from worker.agent.scrapes import serve
 
@@ -42,7 +43,8 @@ def page() -> Iterator[str]:
         )
         exporter.begin(record, time.time())
         exporter.take(record.stream, Frames(0, header, [], [(1, 0.0, row)]))
-    server = serve(exporter, host="127.0.0.1", port=0, token="scrape")
+    roles = {"scrape": "viewer", "agents": "agent"}
+    server = serve(exporter, host="127.0.0.1", port=0, admit=Readers(roles.get, own=None).admit)
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
@@ -76,7 +78,10 @@ def test_a_real_prometheus_reads_every_series(
 
 
 def test_the_page_is_well_formed_and_guarded(page: str):
-    assert httpx.get(f"http://{page}/metrics", trust_env=False).status_code == 401
+    for token, status in ((None, 401), ("nobody's", 401), ("agents", 403)):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        refused = httpx.get(f"http://{page}/metrics", headers=headers, trust_env=False)
+        assert refused.status_code == status
     if shutil.which("promtool") is None:
         absent("promtool")
     headers = {"Authorization": "Bearer scrape"}

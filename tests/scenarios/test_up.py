@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -110,6 +111,29 @@ def test_a_second_up_prints_the_addresses_of_the_first(machine: Machine):
     assert second.returncode == 0, second.stderr
     assert machine.ps()["control"]["address"] in second.stdout
     assert machine.pids() == pids
+
+
+def test_an_agents_metrics_are_read_with_a_viewers_token_also_while_control_is_away(
+    machine: Machine,
+):
+    machine.environment["TRAINMASTER_SUPERVISE"] = "0"
+    up = machine.call("up", "--detach", "--no-dashboard")
+    assert up.returncode == 0, up.stderr
+    tokens = {
+        role: json.loads(machine.call("token", "create", "--role", role, *more, "--json").stdout)
+        for role, more in {"viewer": (), "agent": ("--node", "other")}.items()
+    }
+    address = machine.ps()["agent"]["address"]
+
+    def status(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}"}
+        return httpx.get(f"{address}/metrics", headers=headers, trust_env=False).status_code
+
+    viewer = tokens["viewer"]["token"]
+    assert httpx.get(f"{address}/metrics", trust_env=False).status_code == 401
+    assert [status(each) for each in (viewer, tokens["agent"]["token"], "none")] == [200, 403, 401]
+    os.kill(machine.ps()["control"]["pid"], signal.SIGKILL)
+    assert [status(viewer), status("unknown")] == [200, 503]
 
 
 def test_ctrl_c_ends_all_of_it_and_the_login_link_works(machine: Machine):

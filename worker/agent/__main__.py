@@ -21,6 +21,7 @@ from worker.agent.devices import find_devices
 from worker.agent.exporter import Exporter
 from worker.agent.loop import Agent
 from worker.agent.nest_process import NEST_COMMAND, NestProcess
+from worker.agent.readers import Readers, role_at
 from worker.agent.scrapes import serve
 from worker.agent.settings import Settings, default_slots
 from worker.launch import Emulation
@@ -132,8 +133,12 @@ def _serve_node(
 def _serve_metrics(settings: Settings, exporter: Exporter) -> int:
     host = "127.0.0.1" if _is_loopback(settings.address) else "0.0.0.0"
     try:
+        readers = Readers(role_at(settings.url), own=settings.metrics_token)
         server = serve(
-            exporter, host=host, port=settings.metrics_port, token=settings.metrics_token
+            exporter,
+            host=host,
+            port=settings.metrics_port,
+            admit=None if settings.metrics_open else readers.admit,
         )
     except OSError as error:
         raise UserError(

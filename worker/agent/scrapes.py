@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hmac
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,13 +11,17 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from trainmaster.errors import TrainmasterError, UnauthenticatedError
 
-def serve(collector: Collector, *, host: str, port: int, token: str | None) -> ThreadingHTTPServer:
+
+def serve(
+    collector: Collector, *, host: str, port: int, admit: Callable[[str], None] | None
+) -> ThreadingHTTPServer:
     """Serve `/metrics` from a thread of its own; `server_address` tells the port.
 
     Args:
         port: 0 for any free one.
-        token: what a scrape must show as bearer token; None lets anyone read.
+        admit: raises the refusal of a bearer token that may not read; None lets anyone read.
 
     Raises:
         OSError: the port is taken.
@@ -31,15 +35,24 @@ def serve(collector: Collector, *, host: str, port: int, token: str | None) -> T
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != "/metrics":
                 self._answer(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n")
-            elif token is not None and not self._shows(token):
-                self._answer(HTTPStatus.UNAUTHORIZED, b"a bearer token is needed\n")
+            elif (error := self._refusal()) is not None:
+                status = HTTPStatus(error.http_status)
+                self._answer(status, f"{error.message}\n".encode())
             else:
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._answer(HTTPStatus.OK, encode(registry), content_type)
 
-        def _shows(self, expected: str) -> bool:
-            shown = self.headers.get("Authorization", "")
-            return hmac.compare_digest(shown.encode(), f"Bearer {expected}".encode())
+        def _refusal(self) -> TrainmasterError | None:
+            if admit is None:
+                return None
+            scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+            if scheme.lower() != "bearer" or not token.strip():
+                return UnauthenticatedError("a token that may read is needed, as bearer token")
+            try:
+                admit(token.strip())
+            except TrainmasterError as error:
+                return error
+            return None
 
         def _answer(
             self, status: HTTPStatus, body: bytes, content_type: str = "text/plain"

@@ -54,7 +54,8 @@ class Settings:
         slots: places for ranks; None leaves it to the devices.
         address: the host under which other nodes reach this one.
         metrics_port: 0 for any free port.
-        metrics_token: what a scrape must show; None lets anyone read.
+        metrics_token: what a scrape may show beside any token that may read at the control plane.
+        metrics_open: whether anyone may scrape.
         process_name: the name under which the agent stands in the process records.
         nest_environment: what the nest and its ranks inherit: no secrets of ours.
         retention_s: how long a closed attempt's spools are kept after they are stored.
@@ -70,6 +71,7 @@ class Settings:
     address: str
     metrics_port: int
     metrics_token: str | None
+    metrics_open: bool
     process_name: str
     nest_environment: Mapping[str, str]
     retention_s: float = RETENTION_S
@@ -112,6 +114,7 @@ def read(
         address=address,
         metrics_port=_number(env, "TRAINMASTER_METRICS_PORT", 0, 65535),
         metrics_token=env.get("TRAINMASTER_METRICS_TOKEN") or None,
+        metrics_open=_flag(env, "TRAINMASTER_METRICS_OPEN"),
         process_name=env.get("TRAINMASTER_PROCESS_NAME") or "agent",
         nest_environment=nest_environment(env, home, address),
     )
@@ -195,6 +198,13 @@ def _token(env: Mapping[str, str], home: Home, node: str) -> str:
             code="no_token",
         )
     return token
+
+
+def _flag(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name) or "0"
+    if text not in {"0", "1"}:
+        raise UserError(f"{name} is {text!r}; write 1 or 0")
+    return text == "1"
 
 
 def _number(env: Mapping[str, str], name: str, default: int, largest: int) -> int:

@@ -47,6 +47,13 @@ def test_a_token_may_lie_in_a_file_or_in_the_state_directory(tmp_path: Path):
     assert read(["--name", "n1"], {"TRAINMASTER_HOME": str(tmp_path)}).token == "stored"
 
 
+def test_metrics_are_open_to_anyone_only_when_asked_for(tmp_path: Path):
+    assert read([], env(tmp_path)).metrics_open is False
+    assert read([], env(tmp_path, TRAINMASTER_METRICS_OPEN="1")).metrics_open is True
+    with pytest.raises(UserError, match="TRAINMASTER_METRICS_OPEN"):
+        read([], env(tmp_path, TRAINMASTER_METRICS_OPEN="maybe"))
+
+
 def test_ranks_inherit_no_secret_of_ours(tmp_path: Path):
     more = {"TRAINMASTER_METRICS_TOKEN": "m", "PATH": "/bin"}
     settings = read([], env(tmp_path, **more))
