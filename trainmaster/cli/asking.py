@@ -96,12 +96,19 @@ def settled(session: Session, run: str, wanted: str) -> None:
     """Wait until the run shows what its acknowledgement promised."""
     deadline = session.monotonic() + SETTLE_S
     while True:
-        state = session.api.get(f"/v1/runs/{segment('run', run)}")["state"]
+        late = session.monotonic() > deadline
+        try:
+            state = session.api.get(f"/v1/runs/{segment('run', run)}")["state"]
+        except UnavailableError:
+            if late:
+                raise
+            session.sleep(_LOOK_S)
+            continue
         if state == wanted:
             return
         if state in TERMINAL:
             raise ConflictError(f"the run {state} before it could be {wanted}")
-        if session.monotonic() > deadline:
+        if late:
             raise TrainmasterError(f"the run is {state}, not {wanted}, {SETTLE_S:.0f} s after that")
         session.sleep(_LOOK_S)
 

@@ -44,7 +44,7 @@ def test_a_request_that_clashes_with_another_is_status_4():
 def test_pause_returns_only_once_the_run_shows_paused():
     answers = {
         REQUESTS: [request("pause", "applied")],
-        "GET /v1/runs/r1": [{"state": "pausing"}, {"state": "pausing"}, {"state": "paused"}],
+        "GET /v1/runs/r1": [{"state": "pausing"}, UnavailableError("away"), {"state": "paused"}],
     }
     done = command("pause", "r1", answers=answers)
     assert done.status == 0
