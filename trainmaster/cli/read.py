@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.pace import TERMINAL
 from trainmaster.cli.quantities import bytes_text, clock_text, duration_text, number_text
 from trainmaster.cli.session import Session, segment, session_of
 from trainmaster.errors import UnavailableError
@@ -75,10 +76,10 @@ def show(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
 
 def _summary(run: dict[str, Any]) -> dict[str, object]:
     speed = run.get("tokens_per_s")
+    is_on_its_way = run["state"] not in TERMINAL | {run.get("desired")}
     return {
         "run": f"{run['id']} ({run['name']})",
-        "state": run["state"]
-        + (f", wanted {run['desired']}" if run.get("desired") not in {None, run["state"]} else ""),
+        "state": run["state"] + (f", wanted {run['desired']}" if is_on_its_way else ""),
         "because": run.get("because"),
         "code": run.get("code"),
         "step": f"{run.get('step') or 0} of {run.get('target_steps')}",

@@ -37,6 +37,18 @@ def test_json_is_the_one_document_on_stdout():
     assert (done.status, done.json, done.stderr) == (0, RUN, "")
 
 
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("running", "running"), ("pausing", "pausing, wanted paused"), ("succeeded", "succeeded")],
+)
+def test_what_a_run_is_wanted_to_do_is_told_while_it_is_on_its_way(state, told):
+    desired = "paused" if state == "pausing" else "running"
+    run = {**RUN, "state": state, "desired": desired}
+    done = command("show", "r1", answers={"GET /v1/runs/r1": [run]})
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("state")]
+    assert line.split(maxsplit=1)[1] == told
+
+
 @pytest.mark.parametrize("words", [["nosuch"], ["show"], ["series", "r1"], ["logs", "r1"]])
 def test_bad_usage_is_status_2(words, capsys):
     assert command(*words).status == 2
