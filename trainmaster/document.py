@@ -21,6 +21,10 @@ from trainmaster.errors import Problem, SpecError
 MAX_CHARS = 1 << 20
 MAX_VALUES = 50_000
 MAX_DEPTH = 60
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""NUL and halves of surrogate pairs: no database keeps them, and JSON on the wire cannot carry the
+latter.
+"""
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = tuple[str | int, ...]
@@ -115,25 +119,36 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(child, (*path, index)) for index, child in enumerate(node.value)]
-        return self.loader.construct_object(node)
+        value = self._scalar(node)
+        if value is not None and not isinstance(value, str | int | float):
+            self._refuse(path, f"must be plain text or a number, not {node.tag}", line)
+        elif isinstance(value, str) and UNSTORABLE.search(value):
+            self._refuse(
+                path, "contains NUL or half of a surrogate pair, which no database keeps", line
+            )
+        return value
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        try:
+            return self.loader.construct_object(node)
+        except (LookupError, AttributeError) as error:  # of a tag that the text does not fit
+            raise ValueError(f"{node.value!r} is not {node.tag}") from error
+
+    def _refuse(self, path: Path, why: str, line: int) -> None:
+        self.problems.append(Problem(path_text(path), why, line))
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
         built: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is None:
-                self.problems.append(Problem(path_text(path), "a key must be plain text", line))
+            if key is None or UNSTORABLE.search(key):
+                self._refuse(path, "a key must be plain text", line)
                 continue
             here = (*path, key)
             if key in built:
-                self.problems.append(
-                    Problem(
-                        path_text(here),
-                        f"stands twice, on lines {self.lines[here]} and {line}; keep one",
-                        line,
-                    )
-                )
+                twice = f"stands twice, on lines {self.lines[here]} and {line}; keep one"
+                self._refuse(here, twice, line)
                 continue
             built[key] = self.build(value_node, here)
             self.lines[here] = line

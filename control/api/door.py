@@ -8,7 +8,6 @@ keeps those, and each is refused here once, instead of failing somewhere below.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -21,11 +20,11 @@ from starlette.types import Scope
 from control import auth
 from control.api.context import Shell
 from control.api.errors import answer_error
+from trainmaster.document import UNSTORABLE
 from trainmaster.errors import TrainmasterError, UserError
 
 MAX_BODY_BYTES = 2 << 20
 MAX_SYNC_BYTES = 32 << 20
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class TooLargeError(UserError):
@@ -78,7 +77,7 @@ def refuse_unstorable(value: Any) -> None:
         UserError: there is.
     """
     if isinstance(value, str):
-        if _UNSTORABLE.search(value):
+        if UNSTORABLE.search(value):
             raise UserError(
                 "text contains NUL or half of a surrogate pair, which cannot be stored",
                 code="bad_text",

@@ -57,6 +57,23 @@ def test_what_is_not_a_mapping_is_refused_in_a_sentence(text):
     assert problems(text)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"\\0"',
+        '"\\ud800"',
+        '{"a\\0": 1}',
+        "!!binary aGk=",
+        "!!timestamp 2020-01-01",
+        *(f"!!{tag} x" for tag in ("bool", "int", "float", "timestamp")),
+        "!!binary é",
+    ],
+)
+def test_what_a_tag_or_an_escape_smuggles_in_is_refused(value):
+    with pytest.raises(SpecError):
+        document.read(f"params: {{a: {value}}}")
+
+
 def test_an_alias_bomb_is_refused_at_once():
     levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x]"]
     levels += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
