@@ -5,6 +5,7 @@ How a document becomes a spec, with lines for its problems, is in `trainmaster.d
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -162,6 +163,15 @@ class RunSpec(Strict):
     recovery: RecoverySpec = RecoverySpec()
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
 
+    @field_validator("params")
+    @classmethod
+    def _finite(cls, params: dict[str, Any]) -> dict[str, Any]:
+        """JSON would make null of the others without a word."""
+        wrong = [name for name, value in params.items() if not _is_finite(value)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: must be finite; write text for anything else")
+        return params
+
     @field_validator("name")
     @classmethod
     def _fit_to_show(cls, name: str) -> str:
@@ -169,3 +179,15 @@ class RunSpec(Strict):
         if problem:
             raise ValueError(problem)
         return name
+
+
+def _is_finite(value: object) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case dict():
+            return all(_is_finite(each) for each in value.values())
+        case list():
+            return all(_is_finite(each) for each in value)
+        case _:
+            return True

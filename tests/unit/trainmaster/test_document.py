@@ -57,6 +57,13 @@ def test_what_is_not_a_mapping_is_refused_in_a_sentence(text):
     assert problems(text)
 
 
+@pytest.mark.parametrize("value", [".nan", "{b: [1.0, -.inf]}", "1e400"])
+def test_a_parameter_that_json_would_lose_is_refused_by_name(value):
+    [(_, path, message)] = problems(GOOD + f"params: {{a: {value}, c: 1.0}}\n")
+    assert path == "params"
+    assert message.startswith("a: must be finite")
+
+
 @pytest.mark.parametrize(
     "value",
     [
