@@ -26,7 +26,7 @@ _MEANINGS = {
     ExitCode.INTEGRITY: "bytes differ from their digest",
     ExitCode.OUR_BUG: "an error in the program",
     ExitCode.IO: "reading or writing failed",
-    ExitCode.TRY_AGAIN: "lost a peer",
+    ExitCode.TRY_AGAIN: "lost a peer or a store",
     ExitCode.BAD_SPEC: "the spec is wrong",
 }
 

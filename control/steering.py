@@ -233,6 +233,12 @@ def _amended_spec(turn: Turn, request: Request) -> RunSpec:
                 f"{path} cannot be amended: the steps so far were made with it. Submit a new run "
                 "instead."
             )
+    reached = newest_step(turn.snapshot)
+    if spec.train.steps < reached:
+        raise UserError(
+            f"train.steps is {spec.train.steps}, and the run has reached step {reached}: give at "
+            f"least {reached}, or restore an earlier checkpoint first."
+        )
     return spec
 
 

@@ -53,7 +53,7 @@ def test_a_lost_peer_alone_is_waited_on_for_the_cause_and_then_believed():
     assert decided(running(ranks=found)).attempt_end is None
     later = NOW + timedelta(seconds=2)
     assert decided(running(ranks=found), later).attempt_end.because == (
-        "rank 2 exited with 75 (lost a peer)"
+        "rank 2 exited with 75 (lost a peer or a store)"
     )
 
 

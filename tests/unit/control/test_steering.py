@@ -9,6 +9,7 @@ import pytest
 
 from control.decide import decide
 from control.lifecycle import ALLOWED_FROM, State
+from control.lineage import newest_step
 from control.snapshot import DrillStatus, OrderStatus
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, Ring, change, request, running
@@ -366,6 +367,16 @@ def test_amend_of_what_earlier_steps_were_made_with_is_refused():
     asked = request("amend", spec=spec.model_dump(mode="json"))
     decision = decide(running(requests=(asked,)), now=NOW)
     assert "train.seed cannot be amended" in answers(decision)[1].because
+
+
+def test_amend_to_fewer_steps_than_were_done_is_refused_with_both_numbers():
+    spec = at.spec(train={"steps": 10, "global_batch": 64})
+    asked = request("amend", spec=spec.model_dump(mode="json"))
+    snapshot = running(requests=(asked,))
+    answer = answers(decide(snapshot, now=NOW))[1]
+    assert answer.state == "refused"
+    assert "train.steps is 10" in answer.because
+    assert f"step {newest_step(snapshot)}" in answer.because
 
 
 def test_amend_of_a_paused_run_waits_for_its_resume():
