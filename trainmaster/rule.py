@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from trainmaster.ids import name_problem
 from trainmaster.plan import Strict
+from trainmaster.spec import MAX_STEPS
 
 Mode = Literal["observe", "act"]
 Severity = Literal["info", "warning", "critical"]
@@ -71,7 +72,7 @@ class Rollback(Strict):
     action: Literal["rollback"]
     skip: bool = True
     lr_factor: Annotated[float, Field(gt=0, lt=1)] | None = None
-    lr_factor_steps: Annotated[int, Field(ge=1)] = 100
+    lr_factor_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 100
 
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
@@ -118,8 +119,8 @@ class Rule(Strict):
     severity: Severity = "warning"
     mode: Mode = "observe"
     actions: list[Action] = []
-    cooldown_s: Annotated[float, Field(ge=0)] = 0.0
-    max_actions: Annotated[int, Field(ge=1)] = 3
+    cooldown_s: Annotated[float, Field(ge=0, le=365 * 86400)] = 0.0
+    max_actions: Annotated[int, Field(ge=1, le=1000)] = 3
     enabled: bool = True
     description: Annotated[str, Field(max_length=2000)] = ""
 

@@ -35,6 +35,11 @@ def test_a_threshold_must_be_finite(value):
     assert "finite" in refusal(GOOD.replace("value: 10", f"value: {value}"))
 
 
+@pytest.mark.parametrize("bound", ["cooldown_s: 1e308", "max_actions: 99999999999999999999"])
+def test_what_no_clock_and_no_database_can_count_is_refused(bound):
+    assert bound.partition(":")[0] in refusal(f"{GOOD}    {bound}\n")
+
+
 def test_within_must_hold_as_many_steps_as_are_asked_for():
     assert "within" in refusal(GOOD.replace("within: 5", "within: 2"))
 
