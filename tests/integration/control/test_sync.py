@@ -98,7 +98,7 @@ def test_events_with_nonsense_in_them_are_kept_as_history_and_change_nothing(
         node.turn()
     of_rank = {"run": run, "generation": 1, "rank": 0}
     whole_checkpoint = {"location": "file:///a/g1-step1", "manifest_sha256": "sha256:0"}
-    nonsense: dict[str, list[tuple[str, dict[str, object]]]] = {
+    nonsense: dict[str, list[tuple[str, dict[str, Any]]]] = {
         AGENT: [
             ("rank_exited", {**of_rank, "generation": HUGE}),
             ("rank_exited", {**of_rank, "rank": HUGE}),
