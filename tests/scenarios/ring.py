@@ -22,7 +22,7 @@ TERMINAL = {"succeeded", "failed", "stopped", "paused"}
 T = TypeVar("T")
 
 OAK = {"name": "oak", "slots": 4, "emulate": {"layer_time_s": 0.002}}
-"""The node of a ring. Its device sleeps rather than computes, some 50 ms a step, so that a story
+"""The node of a ring. Its device sleeps rather than computes, some 100 ms a step, so that a story
 goes as fast on a busy machine as on an idle one.
 """
 
