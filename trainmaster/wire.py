@@ -21,7 +21,12 @@ from trainmaster.orders import Drill, Order
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""1: samples as lists of numbers. 2: samples may be packed (`PackedColumns`).
+
+An agent begins with 1 and goes on with what the answers say; so each side may be one release ahead
+of the other.
+"""
 _EPOCH, _BEYOND = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 Step = Annotated[int, Field(ge=1, le=2**53, strict=True)]
@@ -76,9 +81,31 @@ class Columns(Message):
         return self
 
 
+class PackedColumns(Message):
+    """`Columns` as they are stored: each column is the base64 of its little-endian 64-bit numbers
+    (steps as integers), and the NaN of `trainmaster.spool.MISSING` stands for "not measured".
+    """
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    steps: bytes
+    at: bytes
+    values: dict[MetricName, bytes]
+
+    @model_validator(mode="after")
+    def _equal_lengths(self) -> PackedColumns:
+        sizes = {len(self.steps), len(self.at), *(len(column) for column in self.values.values())}
+        if len(sizes) > 1 or sizes.pop() % 8:
+            raise ValueError("columns must have one length, a multiple of 8 bytes")
+        taken = {"step", "at"} & self.values.keys()
+        if taken:
+            raise ValueError(f"no metric can be named {taken.pop()}: each row has one already")
+        return self
+
+
 class Batch(Message):
     """The facts that lie between two byte offsets of a spool stream ("agent", or
-    "RUN/GENERATION/RANK").
+    "RUN/GENERATION/RANK"). Samples are `samples` or `packed`, not both.
     """
 
     stream: Name
@@ -86,6 +113,13 @@ class Batch(Message):
     to_offset: Whole
     events: list[Event] = []
     samples: Columns | None = None
+    packed: PackedColumns | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Batch:
+        if self.samples is not None and self.packed is not None:
+            raise ValueError("give either samples or packed")
+        return self
 
 
 class Running(Message):
@@ -117,6 +151,7 @@ class Sync(Message):
     """What a node says.
 
     Attributes:
+        protocol: what this message is written in; the newest that the last answer named.
         boot: random per agent process; a new one tells that the agent, and with it every rank,
             started anew.
         sent_at: the node's clock, only to show skew; nothing is decided by it.
@@ -124,7 +159,7 @@ class Sync(Message):
         metrics_port: where Prometheus finds the agent's /metrics; null when it has none.
     """
 
-    protocol: int = PROTOCOL_VERSION
+    protocol: int = 1
     boot: Annotated[str, Field(max_length=64)]
     version: Annotated[str, Field(max_length=40)]
     sent_at: Instant
@@ -204,11 +239,13 @@ class SyncReply(Message):
     """What the control plane answers.
 
     Attributes:
+        protocol: the newest that the control plane understands.
         cursors: for each stream named in the request: the offset up to which facts are stored.
         assignments: all that should run on this node; what is not in it must not run.
         next_sync_s: when to come back at the latest; an agent with news comes at once.
     """
 
+    protocol: int = 1
     cursors: dict[str, int] = {}
     assignments: list[Assignment] = []
     chores: list[Chore] = []
