@@ -13,12 +13,15 @@ import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainmaster.errors import Problem, SpecError
 from trainmaster.spool import MISSING
+from trainmaster.wire import PackedColumns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,6 +29,9 @@ Bools = NDArray[np.bool_]
 
 _LENGTH = struct.Struct("<I")
 _MISSING_BITS = int(np.array(MISSING).view(np.uint64))
+# What `trainmaster.wire` takes for a Step and a Moment.
+_LAST_STEP = 2**53
+_BEYOND_AT = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 _COMPRESSION = 3  # of zlib: 6 takes twice as long for 3 % less
 
 
@@ -56,15 +62,53 @@ def rows_of(
     """Return rows from what a sync carries; None becomes the mark, and every measured NaN the plain
     one.
     """
-    columns = {}
-    for name, column in values.items():
-        measured = np.array(
-            [np.nan if value is None else value for value in column], dtype=np.float64
-        )
-        measured[np.isnan(measured)] = np.nan
-        measured[[value is None for value in column]] = MISSING
-        columns[name] = measured
-    return Rows(np.array(steps, dtype=np.int64), np.array(at, dtype=np.float64), columns)
+    return Rows(
+        np.array(steps, dtype=np.int64),
+        np.array(at, dtype=np.float64),
+        {name: _column(told) for name, told in values.items()},
+    )
+
+
+def _column(told: Sequence[float | None]) -> Floats:
+    column = np.array(told, dtype=np.float64)  # None becomes NaN here.
+    nans = np.flatnonzero(np.isnan(column))
+    if len(nans):
+        column[nans] = [MISSING if told[each] is None else np.nan for each in nans.tolist()]
+    return column
+
+
+def rows_of_packed(packed: PackedColumns) -> Rows:
+    """Return rows from the packed form of a sync: the mark stays, every measured NaN becomes the
+    plain one, all else keeps its bits.
+
+    Raises:
+        SpecError: a step is not one, or an instant cannot be written down.
+    """
+    steps = np.frombuffer(packed.steps, dtype="<i8")
+    at = np.frombuffer(packed.at, dtype="<f8")
+    problems = [
+        *_outside("packed.steps", steps, (steps < 1) | (steps > _LAST_STEP), "from 1 to 2**53"),
+        *_outside("packed.at", at, ~((at >= 0) & (at < _BEYOND_AT)), "seconds since 1970"),
+    ]
+    if problems:
+        raise SpecError(problems)
+    values = {}
+    for name, raw in packed.values.items():
+        column = np.frombuffer(raw, dtype="<f8")
+        nans = np.isnan(column)
+        if nans.any():
+            column = np.where(nans & ~missing(column), np.nan, column)
+        values[name] = column
+    return Rows(steps, at, values)
+
+
+def _outside(path: str, column: Floats | Ints, wrong: Bools, wanted: str) -> list[Problem]:
+    positions = np.flatnonzero(wrong)
+    if len(positions) == 0:
+        return []
+    first = int(positions[0])
+    others = f", and {len(positions) - 1} more are not" if len(positions) > 1 else ""
+    return [Problem(f"{path}[{first}]", f"must be {wanted}, not {column[first]}{others}")]
 
 
 def encode(rows: Rows) -> bytes:

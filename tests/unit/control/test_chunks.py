@@ -1,0 +1,77 @@
+"""Rows of what a sync carries: every bit that means something, and each bad entry by its path."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from control.db import chunks
+from trainmaster.errors import SpecError
+from trainmaster.spool import MISSING
+from trainmaster.wire import Moment, PackedColumns, Step
+
+numbers = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.none())
+any_bits = st.integers(0, 2**64 - 1).map(lambda bits: struct.pack("<Q", bits))
+
+
+def packed(steps: list[int], at: list[float], **values: bytes) -> PackedColumns:
+    return PackedColumns(
+        steps=np.array(steps, dtype="<i8").tobytes(),
+        at=np.array(at, dtype="<f8").tobytes(),
+        values=values,
+    )
+
+
+@given(st.lists(numbers, max_size=40))
+def test_lists_and_the_packed_form_become_the_same_rows(values: list[float | None]) -> None:
+    steps = list(range(3, 3 + len(values)))
+    at = [float(step) for step in steps]
+    raw = np.array([MISSING if each is None else each for each in values], dtype="<f8").tobytes()
+    one = chunks.rows_of(steps, at, {"loss": values})
+    other = chunks.rows_of_packed(packed(steps, at, loss=raw))
+    assert one.steps.tolist() == other.steps.tolist() == steps
+    assert one.at.tolist() == other.at.tolist() == at
+    assert one.values["loss"].tobytes() == other.values["loss"].tobytes()
+    assert chunks.missing(one.values["loss"]).tolist() == [each is None for each in values]
+
+
+@given(st.lists(any_bits, max_size=40))
+def test_packed_values_keep_their_bits_but_for_measured_nans(words: list[bytes]) -> None:
+    steps = list(range(1, 1 + len(words)))
+    found = chunks.rows_of_packed(packed(steps, [0.0] * len(words), loss=b"".join(words)))
+    for word, value in zip(words, found.values["loss"], strict=True):
+        [told] = struct.unpack("<d", word)
+        plain = math.isnan(told) and word != struct.pack("<d", MISSING)
+        assert value.tobytes() == (struct.pack("<d", math.nan) if plain else word)
+
+
+@given(
+    st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, 2**53, 2**53 + 1]),
+    st.floats()
+    | st.sampled_from([0.0, -0.0, -1e-300, 253370764800.0, np.nextafter(253370764800.0, 0)]),
+)
+def test_the_packed_form_takes_the_steps_and_instants_that_lists_take(step: int, at: float) -> None:
+    paths = []
+    for path, kind, value in (("packed.steps[1]", Step, step), ("packed.at[1]", Moment, at)):
+        try:
+            TypeAdapter(kind).validate_python(value)
+        except ValidationError:
+            paths.append(path)
+    told = packed([1, step], [0.0, at])
+    if not paths:
+        assert len(chunks.rows_of_packed(told).steps) == 2
+        return
+    with pytest.raises(SpecError) as refused:
+        chunks.rows_of_packed(told)
+    assert [problem.path for problem in refused.value.problems] == paths
+
+
+def test_a_packed_form_with_many_bad_entries_names_the_first_and_their_number() -> None:
+    with pytest.raises(SpecError, match=r"packed.steps\[3\]: must be .* not 0, and 1 more are not"):
+        chunks.rows_of_packed(packed([1, 2, 3, 0, -7], [0.0] * 5))
