@@ -1,16 +1,23 @@
-"""Doors for third parties: what a workload offers, and how it is found by its import path."""
+"""Doors for third parties: what a workload offers, and how it is found by its import path; pipeline
+schedules by entry point.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from trainmaster.errors import Problem, SpecError
+from trainmaster import schedules
+from trainmaster.errors import Problem, SpecError, UserError
+from trainmaster.schedules import Schedule
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+SCHEDULE_GROUP = "trainmaster.schedules"
 
 
 class Dataset(Protocol):
@@ -95,3 +102,30 @@ def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
             ]
         )
     return built
+
+
+def add_schedules(installed: Iterable[EntryPoint] | None = None) -> None:
+    """Make the pipeline schedules known that are installed under the entry point group
+    `trainmaster.schedules`: each a `trainmaster.schedules.Schedule`. Once, as a process starts.
+
+    Raises:
+        UserError: one cannot be loaded, or is no schedule.
+        ConflictError: its name is taken.
+    """
+    if installed is None:
+        installed = entry_points(group=SCHEDULE_GROUP)
+    for entry in installed:
+        try:
+            found = entry.load()
+        except (ImportError, AttributeError, SyntaxError) as error:
+            raise UserError(
+                f"the pipeline schedule {entry.name} ({entry.value}) cannot be loaded: {error}",
+                code="bad_plugin",
+            ) from error
+        if not isinstance(found, Schedule):
+            raise UserError(
+                f"the pipeline schedule {entry.name} ({entry.value}) is a "
+                f"{type(found).__name__}, not a trainmaster.schedules.Schedule",
+                code="bad_plugin",
+            )
+        schedules.add(found)
