@@ -16,18 +16,21 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from trainmaster.errors import IntegrityError
 
 _PREFIX = struct.Struct("<IIc")
-_ROW_HEAD = struct.Struct("<qd")
+_NUMBER_BYTES = 8
 MAX_PAYLOAD_BYTES = 1 << 20
 
 MISSING: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0000_0000_0001))[0]
 """The quiet NaN that stands for "not measured"."""
-_MISSING_BITS = struct.pack("<d", MISSING)
+MISSING_BYTES = struct.pack("<d", MISSING)
+_ROW_CRC = zlib.crc32(b"S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +47,79 @@ class Header:
 
 @dataclass(slots=True)
 class Frames:
-    """What was decoded: events as parsed JSON, sample rows as (step, at, values), and where the
-    next frame begins.
+    """What was decoded, and where the next frame begins.
+
+    Attributes:
+        events: as parsed JSON.
+        samples: the payloads of the sample rows one after the other, each as long as the header
+            says.
     """
 
     end_offset: int
     header: Header | None = None
     events: list[dict[str, object]] = field(default_factory=list)
-    rows: list[tuple[int, float, tuple[float, ...]]] = field(default_factory=list)
+    samples: bytes = b""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the sample rows."""
+        return self.header.metrics if self.header is not None else ()
+
+    @property
+    def num_rows(self) -> int:
+        """How many sample rows there are."""
+        return len(self.samples) // (_NUMBER_BYTES * (2 + len(self.metrics)))
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last sample row."""
+        if not self.samples:
+            return None
+        start = len(self.samples) - _NUMBER_BYTES * (2 + len(self.metrics))
+        return int(struct.unpack_from("<q", self.samples, start)[0])
+
+    @property
+    def rows(self) -> list[tuple[int, float, tuple[float, ...]]]:
+        """The sample rows as (step, at, values)."""
+        if self.header is None:
+            return []
+        layout = self.header.row_struct()
+        return [(step, at, tuple(row)) for step, at, *row in layout.iter_unpack(self.samples)]
+
+    def columns(self) -> list[bytes]:
+        """Return the sample rows by column: steps, instants, and each metric in the header's order;
+        none when there are no rows. See `numbers`.
+        """
+        words = array("Q", self.samples)  # only moved, never looked at: of any byte order
+        width = 2 + len(self.metrics)
+        return [words[start::width].tobytes() for start in range(width)] if words else []
+
+
+def numbers(kind: str, column: bytes) -> tuple[Any, ...]:
+    """Return the numbers of a column: `kind` is "q" for steps, "d" for all others."""
+    return struct.unpack(f"<{len(column) // _NUMBER_BYTES}{kind}", column)
+
+
+def last_measured(column: bytes) -> float | None:
+    """Return the last number of a column that is not the mark for "not measured"."""
+    for start in range(len(column) - _NUMBER_BYTES, -1, -_NUMBER_BYTES):
+        word = column[start : start + _NUMBER_BYTES]
+        if word != MISSING_BYTES:
+            return float(struct.unpack("<d", word)[0])
+    return None
+
+
+def missing_in(column: bytes) -> list[bool]:
+    """Return for each number of a column whether it is the mark for "not measured"."""
+    if MISSING_BYTES not in column:
+        return [False] * (len(column) // _NUMBER_BYTES)
+    (mark,) = struct.unpack("<Q", MISSING_BYTES)
+    return [word == mark for word in numbers("Q", column)]
 
 
 def is_missing(value: float) -> bool:
     """Return whether `value` is the mark for "not measured" rather than a measured NaN."""
-    return value != value and struct.pack("<d", value) == _MISSING_BITS
+    return value != value and struct.pack("<d", value) == MISSING_BYTES
 
 
 def encode_header(header: Header) -> bytes:
@@ -80,44 +143,66 @@ def decode(data: bytes, *, offset: int, header: Header | None, max_frames: int =
     """Decode the whole frames of `data`, which was read at `offset` of a file whose header is
     `header`.
 
-    A torn last frame is left for the next read.
+    A torn last frame is left for the next read, and so is a header that stands behind sample rows.
 
     Raises:
-        IntegrityError: a whole frame whose checksum is wrong, or a sample row before the header:
-            the file is damaged from here on.
+        IntegrityError: a whole frame whose checksum is wrong, or a sample row that no header
+            describes: the file is damaged from here on.
     """
-    frames = Frames(offset, header)
-    position = 0
-    for _ in range(max_frames):
-        if position + _PREFIX.size > len(data):
-            break
-        length, checksum, kind = _PREFIX.unpack_from(data, position)
-        start = position + _PREFIX.size
-        if length <= MAX_PAYLOAD_BYTES and start + length > len(data):
-            break
-        payload = data[start : start + length]
-        if length > MAX_PAYLOAD_BYTES or zlib.crc32(payload, zlib.crc32(kind)) != checksum:
-            raise IntegrityError(f"spool frame at offset {offset + position} is damaged")
-        _take(frames, kind, payload, offset + position)
-        position = start + length
-    frames.end_offset = offset + position
+    frames, damage = decode_before_damage(data, offset=offset, header=header, max_frames=max_frames)
+    if damage is not None:
+        raise damage
     return frames
 
 
-def _take(frames: Frames, kind: bytes, payload: bytes, offset: int) -> None:
-    if kind == b"E":
-        frames.events.append(json.loads(payload))
-    elif kind == b"S":
-        if frames.header is None:
-            raise IntegrityError(f"spool sample row at offset {offset} stands before a header")
-        step, at = _ROW_HEAD.unpack_from(payload)
-        count = (len(payload) - _ROW_HEAD.size) // 8
-        frames.rows.append((step, at, struct.unpack_from(f"<{count}d", payload, _ROW_HEAD.size)))
-    elif kind == b"H":
-        raw = json.loads(payload)
-        frames.header = Header(raw["stream"], tuple(raw["metrics"]))
+def decode_before_damage(
+    data: bytes, *, offset: int, header: Header | None, max_frames: int = 1 << 30
+) -> tuple[Frames, IntegrityError | None]:
+    """Decode as `decode` does; return what stands before the first damage, and the damage if there
+    is any.
+    """
+    frames, rows, position = Frames(offset, header), list[bytes](), 0
+    row_bytes = _row_bytes(header)
+    damage = None
+    for _ in range(max_frames):
+        start = position + _PREFIX.size
+        if start > len(data):
+            break
+        length, checksum, kind = _PREFIX.unpack_from(data, position)
+        if length <= MAX_PAYLOAD_BYTES and start + length > len(data):
+            break
+        payload = data[start : start + length]
+        if length > MAX_PAYLOAD_BYTES or _checksum(kind, payload) != checksum:
+            damage = IntegrityError(f"spool frame at offset {offset + position} is damaged")
+            break
+        if kind == b"S":
+            if length != row_bytes:
+                what = "stands before a header" if frames.header is None else "is not as its header"
+                damage = IntegrityError(f"spool sample row at offset {offset + position} {what}")
+                break
+            rows.append(payload)
+        elif kind == b"E":
+            frames.events.append(json.loads(payload))
+        elif kind == b"H":
+            if rows:
+                break
+            raw = json.loads(payload)
+            frames.header = Header(raw["stream"], tuple(raw["metrics"]))
+            row_bytes = _row_bytes(frames.header)
+        position = start + length
+    frames.end_offset = offset + position
+    frames.samples = b"".join(rows)
+    return frames, damage
+
+
+def _row_bytes(header: Header | None) -> int | None:
+    return None if header is None else _NUMBER_BYTES * (2 + len(header.metrics))
+
+
+def _checksum(kind: bytes, payload: bytes) -> int:
+    return zlib.crc32(payload, _ROW_CRC if kind == b"S" else zlib.crc32(kind))
 
 
 def _frame(kind: bytes, payload: bytes) -> bytes:
     assert len(payload) <= MAX_PAYLOAD_BYTES, f"spool payload of {len(payload)} bytes"
-    return _PREFIX.pack(len(payload), zlib.crc32(payload, zlib.crc32(kind)), kind) + payload
+    return _PREFIX.pack(len(payload), _checksum(kind, payload), kind) + payload

@@ -42,7 +42,7 @@ def page() -> Iterator[str]:
             run="r", generation=1, rank=rank, slot=rank, replica=rank, stage=0, pid=1
         )
         exporter.begin(record, time.time())
-        exporter.take(record.stream, Frames(0, header, [], [(1, 0.0, row)]))
+        exporter.take(record.stream, Frames(0, header, [], header.row_struct().pack(1, 0.0, *row)))
     roles = {"scrape": "viewer", "agents": "agent"}
     server = serve(exporter, host="127.0.0.1", port=0, admit=Readers(roles.get, own=None).admit)
     yield f"127.0.0.1:{server.server_address[1]}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainmaster.errors import ForbiddenError, TrainmasterError, UnauthenticatedError
-from trainmaster.wire import Batch, Sync, SyncReply
+from trainmaster.wire import PROTOCOL_VERSION, Batch, Sync, SyncReply
 
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
@@ -17,6 +17,9 @@ REFUSED_BACKOFF_S = 15.0
 SHORTEST_INTERVAL_S = 0.05
 LONGEST_INTERVAL_S = 30.0
 EAGER_INTERVAL_S = 0.1
+FULL_BYTES = 64 << 10
+"""A message that had so much of spools stored is followed by the next one at once."""
+FIRST_PROTOCOL = 1
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,10 @@ class Exchange:
         self._paused_until = 0.0
         self._backoff_s = FIRST_BACKOFF_S
         self._trouble: str | None = None
+        self.protocol = FIRST_PROTOCOL
+        """What the next message is to be written in: as new as the last answer names, and as old as
+        can be while there is none. So a control plane of another release is understood at once.
+        """
 
     def free(self, now: float, *, news: bool, eager: bool) -> bool:
         """Return whether to speak now.
@@ -98,8 +105,11 @@ class Exchange:
         if recovered:
             log.info("the control plane answers again")
         self._trouble, self._backoff_s = None, FIRST_BACKOFF_S
+        self.protocol = min(max(reply.protocol, FIRST_PROTOCOL), PROTOCOL_VERSION)
         interval_s = min(max(reply.next_sync_s, SHORTEST_INTERVAL_S), LONGEST_INTERVAL_S)
         self._due, self._not_before = now + interval_s, now + SHORTEST_INTERVAL_S
+        if _stored_bytes(sent, reply) >= FULL_BYTES:
+            self._not_before = now
         return Answer(sent, reply, recovered)
 
     def pause(self, until: float) -> None:
@@ -113,6 +123,7 @@ class Exchange:
         return self._trouble is not None
 
     def _failed(self, error: TrainmasterError, now: float) -> None:
+        self.protocol = FIRST_PROTOCOL
         if isinstance(error, UnauthenticatedError | ForbiddenError):
             self._due = now + REFUSED_BACKOFF_S
             hint = f"; is its token one of role agent for node {self._node}?"
@@ -124,3 +135,11 @@ class Exchange:
         if trouble != self._trouble:
             log.warning("%s (training goes on, facts are kept, trying again)", trouble)
         self._trouble = trouble
+
+
+def _stored_bytes(sent: Sequence[Batch], reply: SyncReply) -> int:
+    return sum(
+        batch.to_offset - batch.from_offset
+        for batch in sent
+        if reply.cursors.get(batch.stream) == batch.to_offset
+    )

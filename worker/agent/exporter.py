@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from trainmaster.metrics import STEP_METRICS
-from trainmaster.spool import Frames, is_missing
+from trainmaster.spool import Frames, last_measured, numbers
 from worker.agent.records import RankRecord
 
 LINGER_S = 5.0
@@ -85,24 +85,29 @@ class _RankSeries:
     ended_mono: float | None = None
 
     def take(self, frames: Frames) -> None:
-        names = frames.header.metrics if frames.header else ()
-        for step, _, values in frames.rows:
-            self.step = step
-            self._row({n: v for n, v in zip(names, values, strict=True) if not is_missing(v)})
+        self.step = frames.last_step or self.step
+        columns = dict(zip(frames.metrics, frames.columns()[2:], strict=False))
+        for name in _GAUGES.keys() & columns.keys():
+            value = last_measured(columns[name])
+            if value is not None:
+                self.gauges[name] = value
+
+        def told(name: str) -> tuple[float, ...]:
+            """What was not measured is a NaN here, and counts nowhere below."""
+            return numbers("d", columns.get(name, b""))
+
+        self.tokens += sum(max(0.0, value) for value in told("tokens"))
+        self.failed_steps += told("applied").count(0.0)
+        for value in told("step_time_s"):
+            self.step_time.observe(value)
+        for value in told("latency_ms"):
+            self.all_reduce.observe(value / 1e3)
+        for value in told("checkpoint_stall_s"):
+            if value > 0.0:
+                self.stall.observe(value)
         for event in frames.events:
             if event.get("kind") == "checkpoint_committed":
                 self.committed_at = _seconds(str(event["at"]))
-
-    def _row(self, row: dict[str, float]) -> None:
-        self.gauges.update({name: row[name] for name in _GAUGES.keys() & row.keys()})
-        self.tokens += max(0.0, row.get("tokens", 0.0))
-        self.failed_steps += row.get("applied") == 0.0
-        if "step_time_s" in row:
-            self.step_time.observe(row["step_time_s"])
-        if "latency_ms" in row:
-            self.all_reduce.observe(row["latency_ms"] / 1e3)
-        if row.get("checkpoint_stall_s", 0.0) > 0.0:
-            self.stall.observe(row["checkpoint_stall_s"])
 
 
 class Exporter(Collector):

@@ -202,13 +202,13 @@ class Agent:
             self._exporter.take(stream, frames)
             self._drills.hear(
                 stream,
-                step=frames.rows[-1][0] if frames.rows else None,
+                step=frames.last_step,
                 events=frames.events,
                 assignments=self._assignments,
                 now=now,
             )
             self._news = self._news or bool(frames.events) or stream not in self._stepping
-            if frames.rows:
+            if frames.samples:
                 self._stepping.add(stream)
         self._exporter.sweep(now)
 
@@ -252,6 +252,7 @@ class Agent:
     def _message(self) -> Sync:
         settings = self._settings
         return Sync(
+            protocol=self._exchange.protocol,
             boot=self._boot,
             version=__version__,
             sent_at=datetime.now(UTC),
@@ -262,7 +263,7 @@ class Agent:
             labels=dict(settings.labels),
             profile=settings.emulation.model_dump(mode="json", exclude_defaults=True),
             running=self._launcher.running(),
-            batches=self._spools.batches(),
+            batches=self._spools.batches(protocol=self._exchange.protocol),
         )
 
     def _wait(self) -> None:

@@ -7,13 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.errors import IntegrityError
-from trainmaster.spool import MAX_PAYLOAD_BYTES, Frames, Header, decode, is_missing
-from trainmaster.wire import Batch, Columns, Event
+from trainmaster.spool import (
+    MAX_PAYLOAD_BYTES,
+    Frames,
+    Header,
+    decode,
+    decode_before_damage,
+    missing_in,
+    numbers,
+)
+from trainmaster.wire import Batch, Columns, Event, PackedColumns
 
-STREAM_BYTES = 256 << 10
-"""What one stream contributes to one sync."""
-SYNC_BYTES = 1 << 20
-"""What all streams together contribute to one sync."""
+STREAM_BYTES = 1 << 20
+"""What one stream contributes to one sync, at most about."""
+SYNC_BYTES = 4 << 20
+"""What all streams together contribute to one sync, at most about."""
+COSTLY_SHARE = 4
+"""Events, and samples as lists of numbers, take far longer to store than packed samples: of them a
+sync carries this part.
+"""
+_MANY_EVENTS = 500
+_PACKED_PROTOCOL = 2
 
 MAX_REFUSALS = 5
 """After so many refusals in a row nothing waits for a stream any more."""
@@ -57,56 +71,53 @@ class SpoolReader:
         return frames
 
     def _decode(self, data: bytes, offset: int, max_frames: int = 1 << 30) -> Frames:
-        try:
-            return decode(data, offset=offset, header=self._header, max_frames=max_frames)
-        except IntegrityError:
-            whole = self._before_damage(data, offset)
-            if whole.end_offset == offset:
-                raise
-            return whole
-
-    def _before_damage(self, data: bytes, offset: int) -> Frames:
-        """Decode one frame at a time, up to the damaged one."""
-        found = Frames(offset, self._header)
-        while True:
-            rest = data[found.end_offset - offset :]
-            try:
-                one = decode(rest, offset=found.end_offset, header=found.header, max_frames=1)
-            except IntegrityError:
-                return found
-            if one.end_offset == found.end_offset:
-                return found
-            found = Frames(
-                one.end_offset, one.header, [*found.events, *one.events], [*found.rows, *one.rows]
-            )
+        frames, damage = decode_before_damage(
+            data, offset=offset, header=self._header, max_frames=max_frames
+        )
+        if damage is not None and frames.end_offset == offset:
+            raise damage
+        return frames
 
 
 def _first_header(data: bytes) -> Header | None:
     return decode(data, offset=0, header=None, max_frames=1).header
 
 
-def to_batch(stream: str, from_offset: int, frames: Frames) -> Batch:
-    """Return what `frames` say as a message."""
+def to_batch(stream: str, from_offset: int, frames: Frames, *, protocol: int) -> Batch:
+    """Return what `frames` say as a message of `protocol`."""
+    packs = protocol >= _PACKED_PROTOCOL
     return Batch(
         stream=stream,
         from_offset=from_offset,
         to_offset=frames.end_offset,
         events=[Event.model_validate(event) for event in frames.events],
-        samples=_columns(frames),
+        samples=None if packs else _listed(frames),
+        packed=_packed(frames) if packs else None,
     )
 
 
-def _columns(frames: Frames) -> Columns | None:
-    if not frames.rows:
+def _packed(frames: Frames) -> PackedColumns | None:
+    if not frames.samples:
         return None
-    assert frames.header is not None, "the codec refuses rows before a header"
-    values = zip(*(row for _, _, row in frames.rows), strict=True)
+    steps, at, *values = frames.columns()
+    # What nobody could take is this stream's damage: sent packed, it would have the node refused.
+    Columns(steps=list(numbers("q", steps)), at=list(numbers("d", at)), values={})
+    return PackedColumns(steps=steps, at=at, values=dict(zip(frames.metrics, values, strict=True)))
+
+
+def _listed(frames: Frames) -> Columns | None:
+    if not frames.samples:
+        return None
+    steps, at, *values = frames.columns()
     return Columns(
-        steps=[step for step, _, _ in frames.rows],
-        at=[at for _, at, _ in frames.rows],
+        steps=list(numbers("q", steps)),
+        at=list(numbers("d", at)),
         values={
-            metric: [None if is_missing(value) else value for value in column]
-            for metric, column in zip(frames.header.metrics, values, strict=True)
+            metric: [
+                None if is_missing else value
+                for value, is_missing in zip(numbers("d", column), missing_in(column), strict=True)
+            ]
+            for metric, column in zip(frames.metrics, values, strict=True)
         },
     )
 
@@ -168,7 +179,7 @@ class Spools:
         for stream in list(self._streams.values()):
             while not stream.deaf and stream.tail < stream.reader.size():
                 try:
-                    frames = stream.reader.read(stream.tail, SYNC_BYTES)
+                    frames = stream.reader.read(stream.tail, STREAM_BYTES)
                 except IntegrityError:
                     stream.deaf = True
                     break
@@ -177,31 +188,38 @@ class Spools:
                 stream.tail = frames.end_offset
                 yield stream.name, frames
 
-    def batches(self, *, limit: int = SYNC_BYTES) -> list[Batch]:
-        """Return what the control plane lacks, at most about `limit` bytes of spool.
+    def batches(self, *, protocol: int, limit: int | None = None) -> list[Batch]:
+        """Return what the control plane lacks in the form of `protocol`: at most about `limit`
+        bytes of spool.
 
         Streams whose cursor is unknown are named without content. Who comes first changes from
         call to call, so that one talkative rank cannot silence the others.
         """
+        part = 1 if protocol >= _PACKED_PROTOCOL else COSTLY_SHARE
+        share = STREAM_BYTES // part
+        limit = SYNC_BYTES // part if limit is None else limit
         found: list[Batch] = []
         streams = list(self._streams.values())
         self._turn += 1
         first = self._turn % len(streams) if streams else 0
         for stream in streams[first:] + streams[:first]:
-            batch = self._batch(stream, min(limit, STREAM_BYTES))
+            batch = self._batch(stream, min(limit, share), protocol)
             if batch is not None:
                 limit -= batch.to_offset - batch.from_offset
                 found.append(batch)
         return found
 
-    def _batch(self, stream: Stream, limit: int) -> Batch | None:
+    def _batch(self, stream: Stream, limit: int, protocol: int) -> Batch | None:
         if stream.cursor is None:
             return Batch(stream=stream.name, from_offset=0, to_offset=0)
         if limit > 0 and stream.damage is None and stream.cursor < stream.reader.size():
             try:
                 frames = stream.reader.read(stream.cursor, limit)
+                if len(frames.events) > _MANY_EVENTS:
+                    less = min(limit, STREAM_BYTES // COSTLY_SHARE)
+                    frames = stream.reader.read(stream.cursor, less)
                 if frames.end_offset > stream.cursor:
-                    return to_batch(stream.name, stream.cursor, frames)
+                    return to_batch(stream.name, stream.cursor, frames, protocol=protocol)
             except (IntegrityError, ValueError) as error:
                 stream.damage = str(error)
         if stream.ask:

@@ -64,3 +64,46 @@ def test_a_length_that_no_frame_can_have_is_damage_and_not_an_endless_wait():
     data = spool.encode_header(HEADER) + b"\xff\xff\xff\xff" + b"\0" * 9
     with pytest.raises(IntegrityError, match="damaged"):
         spool.decode(data, offset=0, header=None)
+
+
+def test_columns_hold_the_bits_of_the_rows():
+    layout = HEADER.row_struct()
+    rows = [(1, 1.5, math.nan, spool.MISSING), (2**53, 2.5, -math.inf, -0.0)]
+    data = spool.encode_header(HEADER) + b"".join(
+        spool.encode_row(layout, step, at, values) for step, at, *values in rows
+    )
+    frames = spool.decode(data, offset=0, header=None)
+    steps, at, loss, norm = frames.columns()
+    assert spool.numbers("q", steps) == (1, 2**53)
+    assert spool.numbers("d", at) == (1.5, 2.5)
+    assert spool.missing_in(loss) == [False, False]
+    assert spool.missing_in(norm) == [True, False]
+    assert norm.endswith(b"\0\0\0\x80"), "minus zero keeps its sign"
+    assert (frames.num_rows, frames.last_step) == (2, 2**53)
+    assert spool.last_measured(loss) == -math.inf
+    assert spool.last_measured(spool.MISSING_BYTES) is None
+
+
+def test_what_stands_before_damage_is_told_apart_from_the_damage():
+    data, ends = written([(1, 0.0, 1.0, 2.0), "told", (2, 0.0, 1.0, 2.0)])
+    damaged = data[: ends[2] + 12] + b"\xff" + data[ends[2] + 13 :]
+    frames, damage = spool.decode_before_damage(damaged, offset=0, header=None)
+    assert (frames.num_rows, len(frames.events), frames.end_offset) == (1, 1, ends[2])
+    assert damage is not None
+
+
+def test_a_row_of_another_length_than_its_header_says_is_damage():
+    other = spool.Header(HEADER.stream, ("loss",))
+    data = spool.encode_header(HEADER) + spool.encode_row(other.row_struct(), 1, 0.0, (1.0,))
+    with pytest.raises(IntegrityError, match="is not as its header"):
+        spool.decode(data, offset=0, header=None)
+
+
+def test_a_header_behind_rows_begins_what_is_read_next():
+    data, _ = written([(1, 0.0, 1.0, 2.0)])
+    other = spool.Header(HEADER.stream, ("loss",))
+    later = spool.encode_header(other) + spool.encode_row(other.row_struct(), 2, 0.0, (1.0,))
+    first = spool.decode(data + later, offset=0, header=None)
+    assert first.end_offset == len(data)
+    rest = spool.decode(later, offset=first.end_offset, header=first.header)
+    assert (rest.header, rest.rows) == (other, [(2, 0.0, (1.0,))])

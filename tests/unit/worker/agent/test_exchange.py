@@ -5,9 +5,10 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 
-from trainmaster.errors import ForbiddenError, TrainmasterError, UnavailableError
-from trainmaster.wire import Sync, SyncReply
+from trainmaster.errors import ForbiddenError, TrainmasterError, UnavailableError, UserError
+from trainmaster.wire import PROTOCOL_VERSION, Batch, Sync, SyncReply
 from worker.agent.exchange import (
+    FULL_BYTES,
     LONGEST_BACKOFF_S,
     LONGEST_INTERVAL_S,
     REFUSED_BACKOFF_S,
@@ -32,11 +33,13 @@ class Plane:
     def __init__(self) -> None:
         self.trouble: TrainmasterError | None = None
         self.next_sync_s = 1.0
+        self.protocol = 1
+        self.cursors: dict[str, int] = {}
 
     def sync(self, node: str, message: Sync) -> SyncReply:
         if self.trouble is not None:
             raise self.trouble
-        return SyncReply(next_sync_s=self.next_sync_s)
+        return SyncReply(protocol=self.protocol, cursors=self.cursors, next_sync_s=self.next_sync_s)
 
 
 MESSAGE = Sync(
@@ -105,3 +108,36 @@ def test_a_refusal_is_tried_again_slowly():
     assert exchange.troubled
     assert not exchange.free(REFUSED_BACKOFF_S - 0.1, news=True, eager=True)
     assert quiet(exchange, REFUSED_BACKOFF_S)
+
+
+def test_it_speaks_as_the_last_answer_says_and_begins_with_the_oldest():
+    plane, exchange = make()
+    spoken = [exchange.protocol]
+    for told in (PROTOCOL_VERSION, PROTOCOL_VERSION + 7, 1, 0, PROTOCOL_VERSION):
+        plane.protocol = told
+        exchange.send(MESSAGE)
+        exchange.poll(0.0)
+        spoken.append(exchange.protocol)
+    newest = PROTOCOL_VERSION
+    assert spoken == [1, newest, newest, 1, 1, newest]
+
+
+def test_whoever_answers_after_trouble_is_spoken_to_in_the_oldest_protocol():
+    plane, exchange = make()
+    plane.protocol = PROTOCOL_VERSION
+    exchange.send(MESSAGE)
+    exchange.poll(0.0)
+    plane.trouble = UserError("the agent speaks protocol 2: upgrade it first", code="protocol")
+    exchange.send(MESSAGE)
+    exchange.poll(1.0)
+    assert exchange.protocol == 1
+
+
+def test_a_full_message_is_followed_at_once_but_only_when_it_was_stored():
+    plane, exchange = make()
+    batch = Batch(stream="r/1/0", from_offset=10, to_offset=10 + FULL_BYTES)
+    for stored, waits in ((batch.to_offset, False), (batch.from_offset, True)):
+        plane.cursors = {"r/1/0": stored}
+        exchange.send(MESSAGE.model_copy(update={"batches": [batch]}))
+        exchange.poll(5.0)
+        assert exchange.free(5.0, news=True, eager=False) is not waits

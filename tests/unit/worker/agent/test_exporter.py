@@ -26,8 +26,9 @@ def labels(rank: int = 0, **more: str) -> dict[str, str]:
 
 def frames(*rows: tuple[float, ...], events: tuple[dict[str, object], ...] = ()) -> Frames:
     header = Header("r/1/0", METRICS)
-    numbered = [(step, 0.0, values) for step, values in enumerate(rows, start=1)]
-    return Frames(0, header, list(events), numbered)
+    layout = header.row_struct()
+    packed = [layout.pack(step, 0.0, *values) for step, values in enumerate(rows, start=1)]
+    return Frames(0, header, list(events), b"".join(packed))
 
 
 def shown(exporter: Exporter) -> CollectorRegistry:

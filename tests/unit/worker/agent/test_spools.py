@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from trainmaster.errors import IntegrityError
 from trainmaster.spool import MISSING, Header, encode_event, encode_header, encode_row
 from trainmaster.wire import Batch, Event
 from worker.agent.journal import Journal, journal_events, journal_files
-from worker.agent.spools import MAX_REFUSALS, SpoolReader, Spools
+from worker.agent.spools import COSTLY_SHARE, MAX_REFUSALS, STREAM_BYTES, SpoolReader, Spools
 
 HEADER = Header("r/1/0", ("loss", "grad_norm"))
 LAYOUT = HEADER.row_struct()
@@ -34,9 +35,11 @@ def spool_of(path: Path, steps: int) -> bytes:
     return data
 
 
-def store(spools: Spools, cursors: dict[str, int], *, limit: int = 1 << 20) -> list[Batch]:
+def store(
+    spools: Spools, cursors: dict[str, int], *, limit: int = 1 << 20, protocol: int = 1
+) -> list[Batch]:
     """Play a control plane that stores what begins at its cursor; return the batches sent."""
-    sent = spools.batches(limit=limit)
+    sent = spools.batches(protocol=protocol, limit=limit)
     for batch in sent:
         if cursors.setdefault(batch.stream, 0) == batch.from_offset:
             cursors[batch.stream] = batch.to_offset
@@ -105,13 +108,58 @@ def test_missing_is_null_and_nan_stays_nan(tmp_path: Path):
     path.write_bytes(encode_header(HEADER) + encode_row(LAYOUT, 1, 2.0, (math.nan, MISSING)))
     spools = Spools()
     spools.add("r/1/0", path, cursor=0, tail=False)
-    [batch] = spools.batches()
+    [batch] = spools.batches(protocol=1)
     assert batch.samples is not None
     assert math.isnan(batch.samples.values["loss"][0] or 0.0)
     assert batch.samples.values["grad_norm"] == [None]
     again = Batch.model_validate_json(batch.model_dump_json())
     assert again.samples is not None
     assert math.isnan(again.samples.values["loss"][0] or 0.0)
+
+
+def test_packed_samples_are_the_bits_that_the_rank_wrote(tmp_path: Path):
+    path = tmp_path / "s"
+    other_nan = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0007))[0]
+    rows = [(math.nan, MISSING), (-math.inf, other_nan), (-0.0, 5e-324)]
+    path.write_bytes(
+        encode_header(HEADER)
+        + b"".join(encode_row(LAYOUT, step, step / 2, row) for step, row in enumerate(rows, 1))
+    )
+    spools = Spools()
+    spools.add("r/1/0", path, cursor=0, tail=False)
+    [batch] = spools.batches(protocol=2)
+    assert batch.samples is None
+    again = Batch.model_validate_json(batch.model_dump_json()).packed
+    assert again is not None
+    assert (again.steps, again.at) == (struct.pack("<3q", 1, 2, 3), struct.pack("<3d", 0.5, 1, 1.5))
+    assert again.values == {
+        name: struct.pack("<3d", *column)
+        for name, column in zip(HEADER.metrics, zip(*rows, strict=True), strict=True)
+    }
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+@pytest.mark.parametrize(("step", "at"), [(0, 1.0), (2**53 + 1, 1.0), (1, -1.0), (1, math.nan)])
+def test_what_no_control_plane_takes_is_damage_of_its_stream_alone(
+    tmp_path: Path, protocol: int, step: int, at: float
+):
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    bad.write_bytes(encode_header(HEADER) + encode_row(LAYOUT, step, at, (1.0, 1.0)))
+    spool_of(good, 2)
+    spools = Spools()
+    for path in (bad, good):
+        spools.add(path.name, path, cursor=0, tail=False)
+    assert [batch.stream for batch in spools.batches(protocol=protocol)] == ["good"]
+    assert list(spools.damaged()) == ["bad"]
+
+
+def test_of_many_events_a_sync_carries_less(tmp_path: Path):
+    path = tmp_path / "s"
+    path.write_bytes(b"".join(event("told", text="x" * 200) for _ in range(3000)))
+    spools = Spools()
+    spools.add("agent:1", path, cursor=0, tail=False)
+    [batch] = spools.batches(protocol=2)
+    assert batch.to_offset <= STREAM_BYTES // COSTLY_SHARE
 
 
 def test_a_sync_is_bounded_and_streams_take_turns(tmp_path: Path):
@@ -158,7 +206,7 @@ def test_a_refused_stream_holds_nothing_up_for_ever(tmp_path: Path):
     spools.add("r/1/0", path, cursor=0, tail=True)
     for _ in range(MAX_REFUSALS):
         assert not spools.settled("r/1/0")
-        spools.accept(spools.batches(), {})
+        spools.accept(spools.batches(protocol=1), {})
     assert spools.settled("r/1/0")
 
 
