@@ -263,10 +263,9 @@ def _sequence_problem(
                     Kind.BACKWARD_WEIGHT,
                 )
             )
-            if backward in place:
-                needed = (forward, backward)
-            else:
-                needed = (forward, of_input, of_weights)
+            needed = [forward, backward]
+            if backward not in place:
+                needed = [forward, of_input, of_weights]
             for earlier, later in pairwise(needed):
                 if earlier not in place or later not in place:
                     lacking = earlier if earlier not in place else later
