@@ -113,7 +113,7 @@ def _serve_node(
         log=settings.home.log(settings.nest_name),
     )
     slots = settings.slots or default_slots([device.kind for device in devices])
-    with Client(settings.url, settings.token) as client:
+    with Client(settings.url, settings.token, name=settings.node) as client:
         agent = Agent(
             settings,
             client=client,
