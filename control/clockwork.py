@@ -28,6 +28,8 @@ from trainmaster.errors import ConflictError, UnavailableError
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
+MOST_PAUSE_S = 5.0
+"""How long the turns pause at most while the database cannot be used."""
 COMPACT_EVERY_S = 20.0
 SWEEP_EVERY_S = 5.0
 FORGET_EVERY_S = 3600.0
@@ -125,19 +127,40 @@ class Clockwork:
         # A thread of its own rather than a scheduled job: it must react at once to news, and a
         # timer cannot.
         look = self._guarded(self._reconciler.tick)
+        pause_s = TICK_S
         while not self._stopping.is_set():
             self._news.clear()
-            look()
-            self._news.wait(TICK_S)
+            if look():
+                pause_s = TICK_S
+                self._news.wait(TICK_S)
+            else:
+                # News cannot be read either, so none shortens the pause.
+                self._stopping.wait(pause_s)
+                pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
-    def _guarded(self, work: Callable[[], object]) -> Callable[[], None]:
-        def guarded() -> None:
+    def _guarded(self, work: Callable[[], object]) -> Callable[[], bool]:
+        """Return `work` as something that never raises, and says whether the database was there.
+
+        Of a database that stays away it is told once, and once more when it is back.
+        """
+        away: list[str] = []
+
+        def guarded() -> bool:
             try:
                 work()
-            except (UnavailableError, ConflictError) as error:
+            except UnavailableError as error:
+                if error.message not in away:
+                    log.warning("%s is put off: %s", work.__name__, error.message)
+                    away.append(error.message)
+                return False
+            except ConflictError as error:
                 log.warning("%s is put off: %s", work.__name__, error.message)
             except Exception:
                 log.exception("%s failed", work.__name__)
+            if away:
+                log.info("%s goes on", work.__name__)
+                away.clear()
+            return True
 
         return guarded
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from control.db import listings, tables
 from control.db.engine import Database
+from control.db.faults import Faults
 from control.lifecycle import TERMINAL, State
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -29,7 +30,7 @@ def exposition(db: Database, *, now: datetime, up_since: datetime, skipped: int)
     """Return the text that Prometheus reads."""
     registry = CollectorRegistry(auto_describe=False)
     with db.read() as connection:
-        families = list(_families(connection, now, up_since, skipped))
+        families = list(_families(connection, now, up_since, skipped, db.faults))
     registry.register(_Ready(families))
     return generate_latest(registry)
 
@@ -45,7 +46,7 @@ class _Ready:
 
 
 def _families(
-    connection: Connection, now: datetime, up_since: datetime, skipped: int
+    connection: Connection, now: datetime, up_since: datetime, skipped: int, faults: Faults
 ) -> Iterator[Metric]:
     yield from _runs(connection, now)
     yield from _nodes(connection, now, up_since)
@@ -54,6 +55,14 @@ def _families(
     )
     overrun.add_metric([], skipped)
     yield overrun
+    errors = CounterMetricFamily(
+        "trainmaster_control_database_errors",
+        "How often the database could not do what this process asked.",
+        labels=["kind"],
+    )
+    for kind, count in faults.counts().items():
+        errors.add_metric([kind], count)
+    yield errors
     started = GaugeMetricFamily(
         "trainmaster_control_start_time_seconds", "When this control plane started."
     )

@@ -126,7 +126,7 @@ def _opened(settings: Settings) -> Iterator[Database]:
         if settings.database_url is None:
             stack.enter_context(_held(settings.lock))
             settings.home.database.parent.mkdir(parents=True, exist_ok=True)
-        db = Database(settings.database)
+        db = Database(settings.database, timeout_s=settings.database_timeout_s)
         stack.callback(db.close)
         yield db
 

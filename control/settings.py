@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Settings:
     Attributes:
         database_url: None for the embedded SQLite database below `home`.
         allow_drills: whether faults may be injected on purpose.
+        database_timeout_s: for how long one statement may take on PostgreSQL.
         describe_limit_s: for how long a submission waits for a node to describe its workload.
     """
 
@@ -31,6 +33,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8700
     database_url: str | None = None
+    database_timeout_s: float = 30.0
     allow_drills: bool = False
     log_level: str = "INFO"
     describe_limit_s: float = 60.0
@@ -61,6 +64,7 @@ class Settings:
             host=text("HOST", "127.0.0.1"),
             port=_port(text("PORT", "8700")),
             database_url=text("DATABASE_URL", "") or None,
+            database_timeout_s=_seconds("DATABASE_TIMEOUT_S", text("DATABASE_TIMEOUT_S", "30")),
             allow_drills=_flag("ALLOW_DRILLS", text("ALLOW_DRILLS", "")),
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
         )
@@ -72,6 +76,16 @@ def _port(text: str) -> int:
     raise UserError(
         f"TRAINMASTER_PORT is {text!r}; it must be a number from 0 (any free port) to 65535"
     )
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if 1 <= value <= 3600:
+        return value
+    raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from 1 to 3600")
 
 
 def _flag(name: str, text: str) -> bool:

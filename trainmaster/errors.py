@@ -73,8 +73,13 @@ class ConflictError(TrainmasterError):
 
 
 class UnavailableError(TrainmasterError):
-    """A database, a store or a control plane is out of reach: back off and try again."""
+    """A database, a store or a control plane is out of reach: back off and try again.
 
+    Attributes:
+        retry_after_s: when trying again may make sense.
+    """
+
+    retry_after_s = 1
     code = "unavailable"
     http_status = 503
     exit_status = 3

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from control.api.answers import Answer
 from trainmaster.document import path_text
-from trainmaster.errors import Problem, SpecError, TrainmasterError
+from trainmaster.errors import Problem, SpecError, TrainmasterError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,9 @@ def answer_error(error: TrainmasterError) -> Response:
     """Return what the caller is told of one of our errors."""
     if error.http_status >= 500 and not error.retryable:
         log.error("%s: %s", error.code, error.message)
-    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}.get(
-        error.http_status
-    )
+    headers = {"WWW-Authenticate": "Bearer"} if error.http_status == 401 else None
+    if isinstance(error, UnavailableError):
+        headers = {"Retry-After": str(error.retry_after_s)}
     problems = error.problems if isinstance(error, SpecError) else ()
     return problem(error.http_status, error.code, error.message, problems, headers)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
-from sqlalchemy import func, select
 from starlette.responses import Response
 
 from control.api.answers import Answer
 from control.api.context import WithShell
 from control.api.door import DoorRoute
-from control.api.errors import problem
-from control.db import listings, tables
+from control.api.errors import answer_error
+from control.db import listings
 from control.exporter import CONTENT_TYPE, exposition
 from trainmaster import __version__
 from trainmaster.errors import UnavailableError
@@ -27,12 +26,13 @@ def healthz() -> Response:
 
 @router.get("/readyz")
 def readyz(shell: WithShell) -> Response:
-    """Answer 200 when the database answers, else 503."""
+    """Answer 200 when the database can be used, else 503 with what is wrong with it and its
+    mend.
+    """
     try:
-        with shell.db.read() as connection:
-            connection.execute(select(func.count()).select_from(tables.nodes))
+        shell.db.probe()
     except UnavailableError as error:
-        return problem(503, "database", error.message)
+        return answer_error(error)
     return Answer({"status": "ready"})
 
 

@@ -3,6 +3,9 @@
 A read sees one consistent state (a deferred transaction on SQLite, REPEATABLE READ on PostgreSQL).
 A write either happens whole or not at all. Writers of one process queue fairly on SQLite, where the
 file admits one at a time and would let them starve.
+
+Whatever fails ends within seconds and as one of our errors (`control.db.faults`): a statement that
+takes too long, a lock that is not given, a server that no longer answers.
 """
 
 from __future__ import annotations
@@ -14,29 +17,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+import psycopg
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
-from sqlalchemy.exc import IntegrityError as RowExistsError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from trainmaster.errors import ConflictError, UnavailableError, UserError
+from control.db.faults import DatabaseError, Faults, Kind, translated
+from trainmaster.errors import UserError
+
+TIMEOUT_S = 30.0
+"""For how long one statement may take on PostgreSQL."""
+
+LOCK_TIMEOUT_S = 10.0
+"""For how long one statement may wait for a row or a table that another transaction holds."""
 
 BUSY_TIMEOUT_S = 15.0
+"""For how long a write waits on SQLite for the writer before it."""
+
 POOL_SIZE = 20
 """Connections kept; half of the server's threads, so that a slow database shows as waiting rather
 than as a pile of sessions.
 """
 
+POOL_OVERFLOW = 10
+"""Connections beyond those for a while. Three control planes stay below PostgreSQL's usual 100."""
+
+POOL_TIMEOUT_S = 5.0
+"""For how long a request waits for a connection."""
+
 _WRITES = "trainmaster_writes"
 
 
 class Database:
-    """An engine and the two ways to use it."""
+    """An engine and the two ways to use it.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        timeout_s: for how long one statement may take on PostgreSQL.
+
+    Attributes:
+        file: the embedded database's file; None for PostgreSQL.
+        faults: how often it failed this process.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url
-        self.engine = _engine(url)
+        self.engine = _engine(url, timeout_s)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self.file = self.engine.url.database if self.is_sqlite else None
+        self.faults = Faults()
+        self._trouble: DatabaseError | None = None
         self._reader = self.engine
         if not self.is_sqlite:
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
@@ -47,9 +76,9 @@ class Database:
         """Yield a connection that sees one consistent state of the database.
 
         Raises:
-            UnavailableError: the database is out of reach or full.
+            DatabaseError: the database cannot do this now.
         """
-        with _translated(), self._reader.connect() as connection, connection.begin():
+        with self._translated(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -58,42 +87,67 @@ class Database:
         raises.
 
         Raises:
-            UnavailableError: the database is out of reach or full.
+            DatabaseError: the database cannot do this now.
             ConflictError: somebody else wrote a row of the same name meanwhile.
         """
         if self._turn is None:
-            with _translated(), self.engine.begin() as connection:
+            with self._translated(writes=True), self.engine.begin() as connection:
                 yield connection
             return
-        with self._turn, _translated(), self.engine.connect() as opened:
+        with self._in_turn(), self._translated(writes=True), self.engine.connect() as opened:
             connection = opened.execution_options(**{_WRITES: True})
             with connection.begin():
                 yield connection
+
+    def probe(self) -> None:
+        """Do nothing if the database can be read and, where the last write failed, written.
+
+        Raises:
+            DatabaseError: it cannot.
+        """
+        with self.read() as connection:
+            connection.execute(text("SELECT epoch FROM leadership"))
+        if self._trouble is not None:
+            with self.write() as connection:
+                connection.execute(text("UPDATE leadership SET epoch = epoch"))
 
     def close(self) -> None:
         """Close all pooled connections."""
         self.engine.dispose()
 
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        assert self._turn is not None
+        if not self._turn.acquire(timeout=BUSY_TIMEOUT_S):
+            self.faults.count(Kind.SLOW)
+            raise DatabaseError(
+                f"the database file {self.file} is busy: the writers before this one took more "
+                f"than {BUSY_TIMEOUT_S:g} s; see whether its disk is slow",
+                Kind.SLOW,
+            )
+        try:
+            yield
+        finally:
+            self._turn.release()
 
-@contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except OperationalError as error:
-        raise UnavailableError(
-            f"the database cannot be used: {error.orig}", code="database"
-        ) from error
-    except RowExistsError as error:
-        raise ConflictError("somebody else wrote the same just now: look again") from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise UnavailableError(
-                f"the database went away: {error.orig}", code="database"
-            ) from error
-        raise
+    @contextmanager
+    def _translated(self, *, writes: bool = False) -> Iterator[None]:
+        try:
+            yield
+            if writes:
+                self._trouble = None
+        except (SQLAlchemyError, sqlite3.Error, psycopg.Error) as error:
+            meant = translated(error, file=self.file)
+            if meant is None:
+                raise
+            if isinstance(meant, DatabaseError):
+                self.faults.count(meant.kind)
+                if writes and meant.kind != Kind.CLASH:
+                    self._trouble = meant
+            raise meant from error
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, timeout_s: float) -> Engine:
     try:
         parsed = make_url(url)
         dialect = parsed.get_backend_name()
@@ -110,11 +164,12 @@ def _engine(url: str) -> Engine:
             parsed,
             json_serializer=_to_json,
             pool_size=POOL_SIZE,
-            max_overflow=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_timeout=POOL_TIMEOUT_S,
             pool_pre_ping=dialect != "sqlite",
             connect_args={"timeout": BUSY_TIMEOUT_S}
             if dialect == "sqlite"
-            else {"connect_timeout": 10},
+            else _postgresql_arguments(parsed.query.get("options"), timeout_s),
         )
     except (ArgumentError, NoSuchModuleError) as error:
         raise UserError(f"TRAINMASTER_DATABASE_URL is not a database address: {error}") from error
@@ -122,6 +177,27 @@ def _engine(url: str) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _postgresql_arguments(given: object, timeout_s: float) -> dict[str, object]:
+    """Return how to connect; options in the address come last and so win."""
+    ours = {
+        "statement_timeout": timeout_s,
+        "lock_timeout": min(LOCK_TIMEOUT_S, timeout_s),
+        # Ours never wait for anybody between two statements: one that does was put to sleep.
+        "idle_in_transaction_session_timeout": 2 * timeout_s,
+    }
+    options = [f"-c {name}={int(seconds * 1000)}" for name, seconds in ours.items()]
+    theirs = [given] if isinstance(given, str) else list(given) if isinstance(given, tuple) else []
+    return {
+        "options": " ".join([*options, *theirs]),
+        "connect_timeout": 5,
+        # A server that vanished without a word (its machine, the line) is given up after 20 s.
+        "keepalives_idle": 10,
+        "keepalives_interval": 3,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20_000,
+    }
 
 
 def _to_json(value: Any) -> str:
