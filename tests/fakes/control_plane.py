@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,9 @@ from typing import Any
 from trainmaster.orders import Order
 from trainmaster.plan import Pipeline, Plan
 from trainmaster.spec import RunSpec
+from trainmaster.spool import missing_in, numbers
 from trainmaster.wire import (
+    PROTOCOL_VERSION,
     Assignment,
     Batch,
     Chore,
@@ -39,16 +42,27 @@ class StoredStream:
             self.steps += batch.samples.steps
             for metric, column in batch.samples.values.items():
                 self.values.setdefault(metric, []).extend(column)
+        if batch.packed:
+            self.steps += numbers("q", batch.packed.steps)
+            for metric, raw in batch.packed.values.items():
+                told = zip(numbers("d", raw), missing_in(raw), strict=True)
+                self.values.setdefault(metric, []).extend(None if m else v for v, m in told)
 
 
 class FakeControlPlane:
-    """What tests read and write is guarded by nothing: they wait for conditions."""
+    """What tests read and write is guarded by nothing: they wait for conditions.
 
-    def __init__(self) -> None:
+    With `protocol` 1 it behaves as the release before packed samples: it names no protocol in its
+    answers, knows no packed samples, and refuses a message in a later protocol.
+    """
+
+    def __init__(self, protocol: int = PROTOCOL_VERSION) -> None:
+        self.protocol = protocol
         self.assignments: list[Assignment] = []
         self.chores: list[Chore] = []
         self.streams: dict[str, StoredStream] = {}
         self.syncs: list[Sync] = []
+        self.refused = 0
         self.next_sync_s = 0.2
         self.port = 0
         self._server: ThreadingHTTPServer | None = None
@@ -70,16 +84,43 @@ class FakeControlPlane:
         """Steps stored of a rank's stream, none if it is not known."""
         return self.streams[stream].steps if stream in self.streams else []
 
+    def refusal(self, sync: Sync) -> dict[str, str] | None:
+        """What the control plane says to a message that it cannot read, or None."""
+        if sync.protocol <= self.protocol:
+            return None
+        self.refused += 1
+        return {
+            "code": "protocol",
+            "detail": f"the agent speaks protocol {sync.protocol}, this control plane "
+            f"{self.protocol}: upgrade it first",
+        }
+
     def answer(self, sync: Sync) -> SyncReply:
         self.syncs.append(sync)
         for batch in sync.batches:
             self.streams.setdefault(batch.stream, StoredStream()).store(batch)
         return SyncReply(
+            protocol=self.protocol,
             cursors={batch.stream: self.streams[batch.stream].cursor for batch in sync.batches},
             assignments=self.assignments,
             chores=self.chores,
             next_sync_s=self.next_sync_s,
         )
+
+    def respond(self, authorization: str | None, body: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of the answer to one sync."""
+        if authorization != f"Bearer {TOKEN}":
+            return 401, b'{"code": "unauthenticated", "detail": "unknown token"}'
+        said = json.loads(body)
+        if self.protocol < 2:
+            for batch in said["batches"]:
+                batch.pop("packed", None)
+        sync = Sync.model_validate(said)
+        refusal = self.refusal(sync)
+        if refusal is not None:
+            return 400, json.dumps(refusal).encode()
+        unknown = {"protocol"} if self.protocol < 2 else None
+        return 200, self.answer(sync).model_dump_json(exclude=unknown).encode()
 
     def up(self) -> None:
         plane = self
@@ -93,12 +134,8 @@ class FakeControlPlane:
                     self.close_connection = True
                     return
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                known = self.headers["Authorization"] == f"Bearer {TOKEN}"
-                data = b'{"code": "unauthenticated", "detail": "unknown token"}'
-                if known:
-                    reply = plane.answer(Sync.model_validate_json(body))
-                    data = reply.model_dump_json().encode()
-                self.send_response(200 if known else 401)
+                status, data = plane.respond(self.headers["Authorization"], body)
+                self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

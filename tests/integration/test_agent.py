@@ -16,7 +16,7 @@ import pytest
 from tests.fakes.control_plane import TOKEN, FakeControlPlane, assignment
 from trainmaster.home import Home, identity
 from trainmaster.orders import Drill, Order
-from trainmaster.wire import Chore
+from trainmaster.wire import PROTOCOL_VERSION, Chore
 from worker.launch import Inbox
 
 SCRAPE = "scrape-me"
@@ -90,8 +90,9 @@ class Node:
 
 
 @pytest.fixture
-def plane() -> Iterator[FakeControlPlane]:
-    plane = FakeControlPlane()
+def plane(request: pytest.FixtureRequest) -> Iterator[FakeControlPlane]:
+    """Today's, or one of the protocol that the test names."""
+    plane = FakeControlPlane(getattr(request, "param", PROTOCOL_VERSION))
     plane.up()
     yield plane
     plane.down()
@@ -365,3 +366,49 @@ def test_a_drill_cuts_the_link_and_training_goes_on(plane: FakeControlPlane, nod
     assert plane.steps("r1/1/0") == list(range(1, 51))
     gaps = [b.sent_at - a.sent_at for a, b in zip(plane.syncs, plane.syncs[1:], strict=False)]
     assert max(gaps).total_seconds() > 1.0
+
+
+def everything_once(plane: FakeControlPlane, steps: int) -> None:
+    """Both ranks' steps are stored, each once, with what was not measured and what was no
+    number."""
+    until(lambda: len(exits(plane)) == 2)
+    for rank in (0, 1):
+        stream = plane.streams[f"r1/1/{rank}"]
+        assert stream.steps == list(range(1, steps + 1))
+        assert str(stream.values["loss"][1]) == "nan"
+        assert stream.values["grad_norm"] == [None] * steps
+
+
+def protocols(plane: FakeControlPlane) -> list[int]:
+    return [sync.protocol for sync in plane.syncs]
+
+
+def has_form(plane: FakeControlPlane, form: str) -> bool:
+    return any(getattr(batch, form) for sync in plane.syncs for batch in sync.batches)
+
+
+@pytest.mark.parametrize("plane", [1], indirect=True)
+def test_a_control_plane_of_the_release_before_hears_only_what_it_knows(
+    plane: FakeControlPlane, node: Node
+):
+    plane.assignments = [assignment(ranks=2, steps=20)]
+    everything_once(plane, 20)
+    assert set(protocols(plane)) == {1}
+    assert plane.refused == 0
+    assert has_form(plane, "samples")
+    assert not has_form(plane, "packed")
+
+
+def test_a_control_plane_put_back_to_the_release_before_and_forward_again_loses_nothing(
+    plane: FakeControlPlane, node: Node
+):
+    plane.next_sync_s = 0.05
+    plane.assignments = [assignment(ranks=2, steps=120)]
+    until(lambda: has_form(plane, "packed"))
+    plane.protocol = 1  # at once, between two syncs: a message on its way is refused
+    until(lambda: has_form(plane, "samples"))
+    assert plane.refused <= 1
+    plane.protocol = PROTOCOL_VERSION
+    seen = len(plane.syncs)
+    until(lambda: PROTOCOL_VERSION in protocols(plane)[seen:])
+    everything_once(plane, 120)
