@@ -1,4 +1,4 @@
-"""The built-in orders are valid and equal those of torch; bad numbers are refused with proposals."""
+"""Built-in orders are valid and equal those of torch; bad numbers are refused with proposals."""
 
 from __future__ import annotations
 
