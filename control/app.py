@@ -9,10 +9,22 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from control.api import access, alerts, checkpoints, errors, nodes, requests, rules, runs, system
+from control.api import (
+    access,
+    alerts,
+    checkpoints,
+    errors,
+    nodes,
+    requests,
+    rules,
+    runs,
+    sync,
+    system,
+)
 from control.api.context import Shell
 from control.clock import Clock
 from control.db.engine import Database
+from control.group_commit import GroupCommit
 from control.lead import Lead
 from control.settings import Settings
 from trainmaster import __version__
@@ -34,7 +46,8 @@ def create_app(
     """
     up_since = clock.now()
     lead = Lead(db, clock)
-    shell = Shell(settings, db, clock, lead.wake, up_since, lambda: lead.skipped)
+    syncs = GroupCommit(db, clock, lead.wake)
+    shell = Shell(settings, db, clock, lead.wake, up_since, syncs, lambda: lead.skipped)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -44,6 +57,7 @@ def create_app(
         try:
             yield
         finally:
+            syncs.close()
             if leads:
                 lead.stop()
 
@@ -60,6 +74,7 @@ def create_app(
     )
     app.state.shell = shell
     errors.install(app)
+    sync.install(app)
     for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts):
         app.include_router(module.router)
     return app

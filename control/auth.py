@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,7 +152,7 @@ def caller_of(connection: Connection, token: str | None, *, now: datetime) -> Ca
     c = tables.tokens.c
     row = connection.execute(
         select(tables.tokens).where(
-            c.sha256 == _digest(token),
+            c.sha256 == digest(token),
             c.revoked_at.is_(None),
             or_(c.expires_at.is_(None), c.expires_at > now),
         )
@@ -160,6 +160,17 @@ def caller_of(connection: Connection, token: str | None, *, now: datetime) -> Ca
     if row is None:
         raise UnauthenticatedError("the token is unknown, revoked or expired")
     return Caller(row.id, row.name, row.role, row.node, row.expires_at)
+
+
+def valid_tokens(connection: Connection, sha256s: Collection[str], *, now: datetime) -> set[str]:
+    """Return those digests that are of tokens which hold."""
+    c = tables.tokens.c
+    query = select(c.sha256).where(
+        c.sha256.in_(sha256s),
+        c.revoked_at.is_(None),
+        or_(c.expires_at.is_(None), c.expires_at > now),
+    )
+    return set(connection.scalars(query))
 
 
 def create_token(
@@ -193,7 +204,7 @@ def create_token(
     connection.execute(
         insert(tables.tokens).values(
             id=token_id,
-            sha256=_digest(token),
+            sha256=digest(token),
             name=name,
             role=role,
             node=node,
@@ -250,7 +261,7 @@ def create_code(connection: Connection, caller: Caller, *, now: datetime) -> tup
     expires_at = now + CODE_LIFE
     connection.execute(
         insert(tables.login_codes).values(
-            sha256=_digest(code), token=caller.token, created_at=now, expires_at=expires_at
+            sha256=digest(code), token=caller.token, created_at=now, expires_at=expires_at
         )
     )
     return code, expires_at
@@ -267,7 +278,7 @@ def log_in(connection: Connection, code: str, *, now: datetime) -> dict[str, Any
         "the login code is unknown, used or expired: ask for a new one", code="bad_code"
     )
     used = update(tables.login_codes).where(
-        k.sha256 == _digest(code), k.used_at.is_(None), k.expires_at > now
+        k.sha256 == digest(code), k.used_at.is_(None), k.expires_at > now
     )
     if not connection.execute(used.values(used_at=now)).rowcount:
         raise refused
@@ -275,7 +286,7 @@ def log_in(connection: Connection, code: str, *, now: datetime) -> dict[str, Any
         select(t.name, t.role, t.expires_at)
         .join(tables.login_codes, k.token == t.id)
         .where(
-            k.sha256 == _digest(code),
+            k.sha256 == digest(code),
             t.revoked_at.is_(None),
             or_(t.expires_at.is_(None), t.expires_at > now),
         )
@@ -306,7 +317,7 @@ def has_admin(connection: Connection, token: str | None) -> bool:
     if token is None:
         return False
     c = tables.tokens.c
-    query = select(c.id).where(c.sha256 == _digest(token), c.role == ADMIN, c.revoked_at.is_(None))
+    query = select(c.id).where(c.sha256 == digest(token), c.role == ADMIN, c.revoked_at.is_(None))
     return connection.scalar(query) is not None
 
 
@@ -317,12 +328,12 @@ def adopt_admin(connection: Connection, token: str, *, now: datetime) -> None:
         ConflictError: it was revoked.
     """
     c = tables.tokens.c
-    if connection.scalar(select(c.id).where(c.sha256 == _digest(token))) is not None:
+    if connection.scalar(select(c.id).where(c.sha256 == digest(token))) is not None:
         raise ConflictError("the stored token was revoked")
     connection.execute(
         insert(tables.tokens).values(
             id="t" + secrets.token_hex(6),
-            sha256=_digest(token),
+            sha256=digest(token),
             name=ADMIN,
             role=ADMIN,
             created_at=now,
@@ -331,6 +342,7 @@ def adopt_admin(connection: Connection, token: str, *, now: datetime) -> None:
     )
 
 
-def _digest(secret: str) -> str:
+def digest(secret: str) -> str:
+    """Return what the database holds of a secret."""
     # Random 256-bit secrets need no slow hash: there is nothing to guess.
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

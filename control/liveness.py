@@ -31,8 +31,22 @@ LATE_AFTER_S = 3.0
 LEASE_S = 10.0
 """How long a node is believed after its last sync."""
 
+SYNCS_PER_S = 1250
+"""How many syncs a control plane asks for in a second. In a fleet that would send more, nodes
+without ranks come back less often, and are waited for as much longer.
+"""
+
+LONGEST_INTERVAL_S = 5.0
+
 NodeState = Literal["present", "late", "lost"]
 Belief = Literal["alive", "unreachable", "dead"]
+
+
+def sync_interval_s(num_nodes: int) -> float:
+    """Return how often a node without ranks syncs in a fleet of `num_nodes`; one with ranks syncs
+    each second.
+    """
+    return min(max(1.0, num_nodes / SYNCS_PER_S), LONGEST_INTERVAL_S)
 
 
 def silent_s(node: Node, *, now: datetime, control_up_since: datetime | None = None) -> float:
@@ -46,16 +60,20 @@ def silent_s(node: Node, *, now: datetime, control_up_since: datetime | None = N
 def node_state(node: Node, *, now: datetime, control_up_since: datetime | None = None) -> NodeState:
     """Return whether `node` is present, late or lost."""
     silence_s = silent_s(node, now=now, control_up_since=control_up_since)
-    if silence_s >= LEASE_S:
+    if silence_s >= LEASE_S + _longer_s(node):
         return "lost"
-    return "late" if silence_s >= LATE_AFTER_S else "present"
+    return "late" if silence_s >= LATE_AFTER_S + _longer_s(node) else "present"
 
 
 def may_take_ranks(node: Node, *, now: datetime) -> bool:
     """Return whether new work may be given to `node`: it has really been heard just now, and is not
     cordoned.
     """
-    return not node.cordoned and silent_s(node, now=now) < LATE_AFTER_S
+    return not node.cordoned and silent_s(node, now=now) < LATE_AFTER_S + _longer_s(node)
+
+
+def _longer_s(node: Node) -> float:
+    return node.sync_interval_s - 1.0
 
 
 def started_anew(rank: Rank, nodes: Iterable[Node]) -> bool:

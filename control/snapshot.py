@@ -115,7 +115,7 @@ class Rank:
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node. `taken` are the slots held by any run, this one included; `held_here` those held by
-    this run.
+    this run; `sync_interval_s` is how often it is asked to be heard.
     """
 
     id: str
@@ -127,6 +127,7 @@ class Node:
     cordoned: bool = False
     taken: frozenset[int] = frozenset()
     held_here: frozenset[int] = frozenset()
+    sync_interval_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from control.auth import Caller
 from control.clock import Clock
 from control.db.accounts import Accounts
 from control.db.engine import Database
+from control.group_commit import GroupCommit
 from control.settings import Settings
 
 MAX_WAITING = 8
@@ -30,6 +31,7 @@ class Shell:
         skipped: how often periodic work was due while it still ran.
         waiting: seats for submissions that wait for a node to describe their workload. They hold a
             thread each, and some must be left for the node that is to answer.
+        syncs: stores what nodes say.
         accounts: where the wall time of runs went.
     """
 
@@ -38,6 +40,7 @@ class Shell:
     clock: Clock
     wake: Callable[[], None]
     up_since: datetime
+    syncs: GroupCommit
     skipped: Callable[[], int] = int
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)

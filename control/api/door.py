@@ -24,7 +24,6 @@ from trainmaster.document import UNSTORABLE
 from trainmaster.errors import TrainmasterError, UserError
 
 MAX_BODY_BYTES = 2 << 20
-MAX_SYNC_BYTES = 32 << 20
 
 
 class TooLargeError(UserError):
@@ -39,13 +38,12 @@ class DoorRequest(Request):
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            limit = MAX_SYNC_BYTES if self.url.path.endswith("/sync") else MAX_BODY_BYTES
             parts: list[bytes] = []
             size = 0
             async for part in self.stream():
                 size += len(part)
-                if size > limit:
-                    raise TooLargeError(f"the body has more than {limit} bytes")
+                if size > MAX_BODY_BYTES:
+                    raise TooLargeError(f"the body has more than {MAX_BODY_BYTES} bytes")
                 parts.append(part)
             self._body = b"".join(parts)
         return self._body
@@ -116,7 +114,7 @@ class DoorRoute(APIRoute):
             try:
                 refuse_unstorable([*request.path_params.values(), *request.query_params.values()])
                 await run_in_threadpool(_admit, request, path)
-                if not path.endswith("/sync") and await request.body():
+                if await request.body():
                     await request.json()  # kept; read here, where what is wrong with it can be said
                 return await handle(request)
             except TrainmasterError as error:

@@ -1,73 +1,19 @@
-"""Nodes: the sync that agents live by, and what people see and ask of nodes."""
+"""Nodes: what people see and ask of them. Their sync is `control.api.sync`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
-from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from control.api.answers import Answer
 from control.api.bodies import WhyBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
-from control.db import asking, assignments, chores, facts, listings
-from trainmaster.document import path_text
-from trainmaster.errors import Problem, SpecError, UserError
-from trainmaster.ids import node_id_problem
-from trainmaster.wire import PROTOCOL_VERSION, Sync, SyncReply
+from control.db import asking, listings
 
 router = APIRouter(prefix="/v1/nodes", route_class=DoorRoute, tags=["nodes"])
-
-
-@router.post("/{node}/sync")
-async def sync(node: str, request: Request, shell: WithShell) -> Response:
-    """Store what a node says; answer what should run there."""
-    body = await request.body()
-    answer = await run_in_threadpool(exchange, shell, node, body)
-    return Response(answer, media_type="application/json")
-
-
-def exchange(shell: Shell, node: str, body: bytes) -> bytes:
-    """Make one exchange with a node.
-
-    Raises:
-        UserError: what it sent is not a sync.
-    """
-    problem = node_id_problem(node)
-    if problem is not None:
-        raise UserError(f"the node's name {problem}", code="bad_node")
-    message = _read(body)
-    now = shell.clock.now()
-    with shell.db.write() as connection:
-        stored = facts.store(connection, node, message, now=now)
-        work = chores.take(connection, node, now=now)
-    if stored.touched:
-        shell.wake()
-    with shell.db.read() as connection:
-        wanted = assignments.assignments_of(connection, node)
-        come_back_s = assignments.come_back_s(connection, node, wanted, len(work))
-    reply = SyncReply(
-        cursors=dict(stored.cursors), assignments=wanted, chores=work, next_sync_s=come_back_s
-    )
-    return reply.model_dump_json().encode()
-
-
-def _read(body: bytes) -> Sync:
-    try:
-        message = Sync.model_validate_json(body)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)[:20]
-        raise SpecError([Problem(path_text(each["loc"]), each["msg"]) for each in found]) from error
-    if message.protocol > PROTOCOL_VERSION:
-        raise UserError(
-            f"the agent speaks protocol {message.protocol}, this control plane "
-            f"{PROTOCOL_VERSION}: upgrade it first",
-            code="protocol",
-        )
-    return message
 
 
 @router.get("")

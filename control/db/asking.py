@@ -120,7 +120,7 @@ def ask(connection: Connection, run: str, asked: Ask, *, now: datetime) -> int:
         ConflictError: the run is not what the person saw, its state does not allow it, or another
             request stands in the way.
     """
-    if not history.touch(connection, run, now):
+    if not history.touch_all(connection, [run], now):
         raise NotFoundError(f"there is no run {run!r}")
     before = repeated(connection, run, asked.key)
     if before is not None:
@@ -205,7 +205,7 @@ def set_pinned(
     row = connection.execute(select(c.run, c.state).where(c.id == checkpoint)).one_or_none()
     if row is None:
         raise NotFoundError(f"there is no checkpoint {checkpoint}")
-    history.touch(connection, row.run, now)
+    history.touch_all(connection, [row.run], now)
     change = tables.checkpoints.update().where(c.id == checkpoint, c.state != "retired")
     if not connection.execute(change.values(pinned=pinned)).rowcount:
         raise ConflictError(f"checkpoint {checkpoint} is retired: its bytes are gone")

@@ -1,75 +1,182 @@
-"""What should run on a node: the answer to a sync. Read from rows alone, so that repeating it is
-always right.
+"""What should run on nodes: the assignments in the answers to their syncs. Read from rows alone, so
+that repeating it is always right.
+
+Most of an assignment never changes while its attempt lives, and is the dear part: a spec and a plan
+to be read and written. It is kept as text, and what may change is put in each time.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, select
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, tuple_
 
 from control.db import rows, tables
-from trainmaster.orders import Drill, Order
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
-from trainmaster.wire import Assignment, RankAssignment, Resume
+from trainmaster.wire import Assignment, Resume
 
-SOON_S = 0.2
-"""When a node comes back while something is on its way: a start, an order, a drill, a chore."""
+MAX_KEPT = 2000
+"""Attempts whose fixed part is kept in memory: some kilobytes each."""
 
-IDLE_S = 1.0
+_CHANGING = ("hosts_store", "store", "ranks", "orders", "drills")
+
+Attempt = tuple[str, int]
+"""Run and generation."""
 
 
-def assignments_of(connection: Connection, node: str) -> list[Assignment]:
-    """Return one assignment per living attempt of which ranks are placed on `node`."""
-    r, a, k = tables.runs.c, tables.attempts.c, tables.ranks.c
-    living = (
-        select(tables.attempts, r.checkpoint_root)
-        .join(tables.runs, (r.id == a.run) & (r.generation == a.generation))
-        .where(
-            a.ended_at.is_(None),
-            select(k.rank)
-            .where(k.run == a.run, k.generation == a.generation, k.node == node)
-            .exists(),
+class FixedParts:
+    """The part of assignments that does not change, by attempt; the newest `MAX_KEPT` of them."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Attempt, bytes] = OrderedDict()
+
+    def of(self, connection: Connection, attempt: Attempt) -> bytes:
+        """Return the JSON of the fixed part, an object that is left open."""
+        part = self._kept.get(attempt)
+        if part is None:
+            part = _fixed_part(connection, attempt)
+            self._kept[attempt] = part
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return part
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What is wanted of one node.
+
+    Attributes:
+        assignments: the JSON of each.
+        soon: something is on its way that the node should hear of soon.
+    """
+
+    assignments: list[bytes] = field(default_factory=list)
+    soon: bool = False
+
+
+def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -> dict[str, Wanted]:
+    """Return what is wanted of those of `nodes` that have ranks of living attempts."""
+    here = _placed(connection, nodes)
+    attempts = sorted({(row.run, row.generation) for row in here})
+    if not attempts:
+        return {}
+    orders = _orders(connection, attempts)
+    drills = _drills(connection, attempts)
+    starting = _starting(connection, attempts)
+    by_place: dict[tuple[str, Attempt], list[Row[Any]]] = {}
+    for row in here:
+        by_place.setdefault((row.node, (row.run, row.generation)), []).append(row)
+    wanted: dict[str, Wanted] = {}
+    for (node, attempt), ranks in by_place.items():
+        changing = {
+            "hosts_store": any(row.rank == 0 for row in ranks),
+            "store": ranks[0].store,
+            "ranks": [{"rank": row.rank, "slot": row.slot} for row in ranks],
+            "orders": orders.get(attempt, []),
+            "drills": drills.get(attempt, []),
+        }
+        of_node = wanted.setdefault(node, Wanted())
+        of_node.assignments.append(
+            fixed.of(connection, attempt) + b"," + json.dumps(changing).encode()[1:]
         )
-        .order_by(a.run)
+        of_node.soon |= ranks[0].store is None or attempt in orders or attempt in starting
+    return wanted
+
+
+def _placed(connection: Connection, nodes: Sequence[str]) -> list[Row[Any]]:
+    r, a, k, s = tables.runs.c, tables.attempts.c, tables.ranks.c, tables.slots.c
+    # By the slots that are held: ranks of every generation that ever was stay in their table.
+    query = (
+        select(s.node, s.slot, s.run, s.generation, k.rank, a.store)
+        .join(tables.attempts, (a.run == s.run) & (a.generation == s.generation))
+        .join(tables.runs, (r.id == s.run) & (r.generation == s.generation))
+        .join(
+            tables.ranks,
+            (k.run == s.run)
+            & (k.generation == s.generation)
+            & (k.node == s.node)
+            & (k.slot == s.slot),
+        )
+        .where(s.node.in_(nodes), a.ended_at.is_(None))
+        .order_by(s.node, s.run, k.rank)
     )
-    return [
-        _assignment(connection, node, attempt) for attempt in connection.execute(living).mappings()
-    ]
+    return list(connection.execute(query))
 
 
-def _assignment(connection: Connection, node: str, attempt: rows.Row) -> Assignment:
-    run, generation = attempt["run"], attempt["generation"]
-    k, o, d = tables.ranks.c, tables.orders.c, tables.drills.c
-    of_attempt = (k.run == run, k.generation == generation)
-    here = connection.execute(
-        select(k.rank, k.slot).where(*of_attempt, k.node == node).order_by(k.rank)
-    ).all()
-    orders = connection.execute(
-        select(o.seq, o.kind, o.args)
-        .where(o.run == run, o.generation == generation, o.state.in_(("sent", "received")))
+def _orders(
+    connection: Connection, attempts: Iterable[Attempt]
+) -> dict[Attempt, list[dict[str, Any]]]:
+    o = tables.orders.c
+    query = (
+        select(o.run, o.generation, o.seq, o.kind, o.args)
+        .where(tuple_(o.run, o.generation).in_(attempts), o.state.in_(("sent", "received")))
         .order_by(o.seq)
     )
-    drills = connection.scalars(
-        select(d.drill).where(d.run == run, d.generation == generation).order_by(d.id)
+    found: dict[Attempt, list[dict[str, Any]]] = {}
+    for run, generation, seq, kind, args in connection.execute(query):
+        found.setdefault((run, generation), []).append({"seq": seq, "kind": kind, "args": args})
+    return found
+
+
+def _drills(
+    connection: Connection, attempts: Iterable[Attempt]
+) -> dict[Attempt, list[Mapping[str, Any]]]:
+    d = tables.drills.c
+    query = (
+        select(d.run, d.generation, d.drill)
+        .where(tuple_(d.run, d.generation).in_(attempts))
+        .order_by(d.id)
     )
-    plan = Plan.model_validate(attempt["plan"])
-    return Assignment(
+    found: dict[Attempt, list[Mapping[str, Any]]] = {}
+    for run, generation, drill in connection.execute(query):
+        found.setdefault((run, generation), []).append(drill)
+    return found
+
+
+def _starting(connection: Connection, attempts: Iterable[Attempt]) -> set[Attempt]:
+    k = tables.ranks.c
+    query = (
+        select(k.run, k.generation)
+        .where(tuple_(k.run, k.generation).in_(attempts), k.state.in_(("assigned", "started")))
+        .distinct()
+    )
+    return {(run, generation) for run, generation in connection.execute(query)}
+
+
+def _fixed_part(connection: Connection, attempt: Attempt) -> bytes:
+    run, generation = attempt
+    a, r = tables.attempts.c, tables.runs.c
+    row = (
+        connection.execute(
+            select(tables.attempts, r.checkpoint_root)
+            .join(tables.runs, r.id == a.run)
+            .where(a.run == run, a.generation == generation)
+        )
+        .mappings()
+        .one()
+    )
+    plan = Plan.model_validate(row["plan"])
+    whole = Assignment(
         run=run,
         generation=generation,
         world_size=plan.world_size,
-        hosts_store=any(rank == 0 for rank, _ in here),
-        store=attempt["store"],
-        ranks=[RankAssignment(rank=rank, slot=slot) for rank, slot in here],
-        spec=RunSpec.model_validate(attempt["spec"]),
+        hosts_store=False,
+        store=None,
+        ranks=[],
+        spec=RunSpec.model_validate(row["spec"]),
         plan=plan,
-        resume=_resume(connection, attempt),
-        skip=list(rows.ranges(attempt["skip"])),
-        lr_windows=list(rows.lr_windows(attempt["lr_windows"])),
-        checkpoint_every=attempt["checkpoint_every"],
-        checkpoint_root=attempt["checkpoint_root"],
-        orders=[Order(seq=seq, kind=kind, args=args) for seq, kind, args in orders],
-        drills=[Drill.model_validate(drill) for drill in drills],
+        resume=_resume(connection, row),
+        skip=list(rows.ranges(row["skip"])),
+        lr_windows=list(rows.lr_windows(row["lr_windows"])),
+        checkpoint_every=row["checkpoint_every"],
+        checkpoint_root=row["checkpoint_root"],
     )
+    return whole.model_dump_json(exclude=set(_CHANGING)).encode()[:-1]
 
 
 def _resume(connection: Connection, attempt: rows.Row) -> Resume | None:
@@ -84,20 +191,3 @@ def _resume(connection: Connection, attempt: rows.Row) -> Resume | None:
     return Resume(
         checkpoint=row.id, step=row.step, location=row.location, manifest_sha256=row.manifest_sha256
     )
-
-
-def come_back_s(
-    connection: Connection, node: str, assignments: list[Assignment], num_chores: int
-) -> float:
-    """Return in how many seconds `node` should sync again at the latest."""
-    if num_chores or any(
-        assignment.orders or assignment.store is None for assignment in assignments
-    ):
-        return SOON_S
-    k = tables.ranks.c
-    for assignment in assignments:
-        of_attempt = (k.run == assignment.run, k.generation == assignment.generation)
-        states = set(connection.scalars(select(k.state).where(*of_attempt)))
-        if states & {"assigned", "started"}:
-            return SOON_S
-    return IDLE_S

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,22 +80,36 @@ def ask(
     return int(added.inserted_primary_key[0])
 
 
-def take(connection: Connection, node: str, *, now: datetime) -> list[Chore]:
-    """Return what `node` should do: what it already took, and what waits for any node."""
+def take(connection: Connection, nodes: Sequence[str], *, now: datetime) -> dict[str, list[Chore]]:
+    """Return what each of `nodes` should do: what it already took, and what waits for any node.
+    Nodes without work are left out.
+    """
+    if not nodes:
+        return {}
     c = tables.chores.c
-    free = and_(c.state == WAITING, or_(c.node.is_(None), c.node == node))
-    mine = and_(c.state == TAKEN, c.node == node)
+    free = and_(c.state == WAITING, or_(c.node.is_(None), c.node.in_(nodes)))
+    mine = and_(c.state == TAKEN, c.node.in_(nodes))
     found = connection.execute(
-        select(c.id, c.kind, c.args, c.state).where(or_(free, mine)).order_by(c.id).limit(PER_SYNC)
+        select(c.id, c.kind, c.args, c.state, c.node)
+        .where(or_(free, mine))
+        .order_by(c.id)
+        .limit(PER_SYNC * len(nodes))
     ).all()
-    taken = []
-    for chore, kind, args, state in found:
+    work: dict[str, list[Chore]] = {}
+    for chore, kind, args, state, node in found:
+        doer = node or _least_busy(nodes, work)
+        if len(work.get(doer, ())) >= PER_SYNC:
+            continue
         if state == WAITING:
             claim = update(tables.chores).where(c.id == chore, c.state == WAITING)
-            if not connection.execute(claim.values(state=TAKEN, node=node, taken_at=now)).rowcount:
+            if not connection.execute(claim.values(state=TAKEN, node=doer, taken_at=now)).rowcount:
                 continue
-        taken.append(Chore(id=chore, kind=kind, args=args))
-    return taken
+        work.setdefault(doer, []).append(Chore(id=chore, kind=kind, args=args))
+    return work
+
+
+def _least_busy(nodes: Sequence[str], work: Mapping[str, list[Chore]]) -> str:
+    return min(nodes, key=lambda node: len(work.get(node, ())))
 
 
 def release(connection: Connection, *, now: datetime) -> int:

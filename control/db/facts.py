@@ -1,217 +1,247 @@
-"""What nodes say, stored once: the heartbeat, the batches of spool streams, and what runs where.
+"""What nodes say, stored once: heartbeats, the batches of spool streams, and what runs where.
 
-One transaction per sync. A batch counts only if it begins where the stored cursor of its stream
-stands; cursor and rows move together, so a batch that is sent twice, late or again after a restore
-is stored once. The update of the node's row, which comes first, keeps two syncs of one node apart.
-What a superseded generation says is stored as history; `control.db.effects` sees to it that it
-changes no run.
+One transaction stores the syncs of a whole group of nodes (`control.group_commit`), with a number
+of statements that hardly depends on how many they are. A batch counts only if it begins where the
+stored cursor of its stream stands; cursor and rows move together, so a batch that is sent twice,
+late or again after a restore is stored once. The nodes' rows come first and keep two syncs of one
+node apart; then the runs' rows, both in the order of their names, so that two control planes never
+wait for each other in a circle. What a superseded generation says is stored as history;
+`control.db.effects` sees to it that it changes no run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, select, tuple_, update
 
-from control.db import chunks, effects, history, samples, tables
+from control.db import chunks, effects, heartbeats, history, levels, samples, tables
+from control.db.chunks import Rows
 from control.db.effects import Told
+from control.db.heartbeats import Described
+from control.db.levels import Place
 from control.db.upsert import upsert
-from control.db.values import number_word, storable, storable_tree, whole
+from control.db.values import number_word, storable_tree, whole
 from trainmaster.ids import is_agent_stream, parse_rank_stream
 from trainmaster.spool import is_missing
-from trainmaster.wire import Batch, Columns, Event, Running, Sync
+from trainmaster.wire import Batch, Event, Sync
 
 MAX_EVENT_DATA = 64 << 10
+
+Key = tuple[str, int, int]
+"""Run, generation and rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One sync of one node, its samples decoded."""
+
+    node: str
+    sync: Sync
+    rows: Mapping[int, Rows]
+
+    @classmethod
+    def of(cls, node: str, sync: Sync) -> Self:
+        """Decode what `node` says; the rows are those of the batches at these positions.
+
+        Raises:
+            SpecError: packed samples that cannot be samples.
+        """
+        rows = {}
+        for position, batch in enumerate(sync.batches):
+            if batch.packed is not None:
+                rows[position] = chunks.rows_of_packed(batch.packed)
+            elif batch.samples is not None:
+                told = batch.samples
+                rows[position] = chunks.rows_of(told.steps, told.at, told.values)
+        return cls(node, sync, {at: each for at, each in rows.items() if len(each.steps)})
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What came of a sync: up to where each stream is stored, and the runs of which there is
-    news.
+    """What came of a group of syncs.
+
+    Attributes:
+        cursors: node -> up to where each stream that it named is stored; streams that are not the
+            node's to tell are left out.
+        touched: the runs of which there is news.
+        described: what was written of nodes, for `heartbeats.store` once this is committed.
     """
 
-    cursors: Mapping[str, int]
+    cursors: Mapping[str, Mapping[str, int]]
     touched: frozenset[str]
+    described: Mapping[str, Described]
 
 
-def store(connection: Connection, node: str, sync: Sync, *, now: datetime) -> Stored:
-    """Store what `node` says. Streams that are not this node's to tell are left out of the
-    answer.
+@dataclass(slots=True)
+class _Batch:
+    """A batch that is stored now."""
+
+    said: Said
+    batch: Batch
+    key: Key | None
+    rows: Rows | None
+
+
+@dataclass(slots=True)
+class _Group:
+    """One transaction on its way: what it works with and what it gathers."""
+
+    connection: Connection
+    now: datetime
+    known_runs: set[str] = field(default_factory=set)
+    events: list[Told] = field(default_factory=list)
+
+
+def store(
+    connection: Connection,
+    said: Sequence[Said],
+    *,
+    now: datetime,
+    stored: Mapping[str, Described] | None = None,
+) -> Stored:
+    """Store what the nodes say; each may stand in `said` once.
+
+    Args:
+        stored: what earlier, committed calls described of nodes.
     """
-    _heard(connection, node, sync, now)
-    cursors = _cursors(connection, node, [batch.stream for batch in sync.batches])
-    placed = _placed(connection, node, sync)
-    fresh = []
-    for batch in sync.batches:
-        known = is_agent_stream(batch.stream) or parse_rank_stream(batch.stream) in placed
-        if not known:
-            del cursors[batch.stream]
-        elif batch.from_offset == cursors[batch.stream] and batch.to_offset > batch.from_offset:
-            cursors[batch.stream] = batch.to_offset
-            fresh.append(batch)
-    touched = _runs_named(fresh)
-    known_runs = {run for run in sorted(touched) if history.touch(connection, run, now)}
+    said = sorted(said, key=lambda each: each.node)
+    by_node = {each.node: each.sync for each in said}
+    assert len(by_node) == len(said), "two syncs of one node cannot be stored at once"
+    described = heartbeats.store(connection, by_node, stored or {}, now=now)
+    placed = levels.placed(connection, by_node)
+    cursors = _cursors(connection, said)
+    fresh = [batch for each in said for batch in _fresh(each, cursors[each.node], placed)]
+    group = _Group(connection, now)
+    named = sorted({run for batch in fresh for run in _runs_named(batch)})
+    group.known_runs = history.touch_all(connection, named, now)
+    ranks = [batch for batch in fresh if batch.key is not None]
+    _store_samples(group, [batch for batch in ranks if batch.rows is not None])
     # What ranks said comes before what their agent says of their end.
-    for batch in sorted(fresh, key=lambda each: is_agent_stream(each.stream)):
-        key = parse_rank_stream(batch.stream)
-        if key is None:
-            _store_agent_events(connection, node, sync.boot, batch.events, known_runs, now)
-        else:
-            _store_rank_batch(connection, node, key, batch, now)
-    for running in sync.running:
-        if _store_level(connection, node, sync.boot, running, placed, now):
-            known_runs.add(running.run)
-    moved = {batch.stream: cursors[batch.stream] for batch in fresh}
+    for batch in ranks:
+        _take_rank_events(group, batch)
+    for batch in fresh:
+        if batch.key is None:
+            _take_agent_events(group, batch)
+    group.known_runs |= levels.store(connection, by_node, placed, now=now)
+    history.record_all(connection, [_as_event(told) for told in group.events])
+    moved = {(batch.said.node, batch.batch.stream): batch.batch.to_offset for batch in fresh}
     upsert(
         connection,
         tables.cursors,
-        [{"node": node, "stream": stream, "offset": offset} for stream, offset in moved.items()],
+        [
+            {"node": node, "stream": stream, "offset": offset}
+            for (node, stream), offset in moved.items()
+        ],
     )
-    return Stored(cursors, frozenset(known_runs))
+    return Stored(cursors, frozenset(group.known_runs), described)
 
 
-def _heard(connection: Connection, node: str, sync: Sync, now: datetime) -> None:
-    row = {
-        "id": node,
-        "boot": storable(sync.boot),
-        "version": storable(sync.version),
-        "address": storable(sync.address),
-        "metrics_port": sync.metrics_port,
-        "slots": sync.slots,
-        "devices": [storable_tree(device.model_dump()) for device in sync.devices],
-        "labels": storable_tree(sync.labels),
-        "profile": storable_tree(sync.profile),
-        "clock_skew_s": (sync.sent_at - now).total_seconds(),
-        "last_seen_at": now,
-        "first_seen_at": now,
-        "cordoned": False,
-    }
-    upsert(connection, tables.nodes, [row], keep=("first_seen_at", "cordoned"))
-
-
-def _cursors(connection: Connection, node: str, streams: Sequence[str]) -> dict[str, int]:
-    c = tables.cursors.c
-    found = connection.execute(
-        select(c.stream, c.offset).where(c.node == node, c.stream.in_(streams))
-    )
-    stored = dict(found.all())
-    return {stream: stored.get(stream, 0) for stream in streams}
-
-
-def _placed(connection: Connection, node: str, sync: Sync) -> set[tuple[str, int, int]]:
-    """Return (run, generation, rank) of the ranks that were given to this node, among those it
-    speaks of.
-    """
-    keys = {
-        key[:2] for batch in sync.batches if (key := parse_rank_stream(batch.stream)) is not None
-    }
-    keys |= {(running.run, running.generation) for running in sync.running}
-    c = tables.ranks.c
-    placed = set()
-    for run, generation in keys:
-        query = select(c.rank).where(c.run == run, c.generation == generation, c.node == node)
-        placed |= {(run, generation, rank) for (rank,) in connection.execute(query)}
-    return placed
-
-
-def _runs_named(batches: Sequence[Batch]) -> set[str]:
-    named = {key[0] for batch in batches if (key := parse_rank_stream(batch.stream)) is not None}
-    for batch in batches:
-        if is_agent_stream(batch.stream):
-            named |= {
-                run
-                for event in batch.events
-                if isinstance(run := event.data.get("run"), str) and "\0" not in run
-            }
-    return named
-
-
-def _store_rank_batch(
-    connection: Connection, node: str, key: tuple[str, int, int], batch: Batch, now: datetime
-) -> None:
-    run, generation, rank = key
-    if batch.samples is not None and batch.samples.steps:
-        _store_samples(connection, key, batch.samples, now)
-    for event in batch.events:
-        told = Told(
-            run,
-            generation,
-            rank,
-            node,
-            f"rank {rank} on {node}",
-            event.kind,
-            event.at,
-            _clean(event),
+def _cursors(connection: Connection, said: Sequence[Said]) -> dict[str, dict[str, int]]:
+    asked = {(each.node, batch.stream) for each in said for batch in each.sync.batches}
+    cursors: dict[str, dict[str, int]] = {each.node: {} for each in said}
+    for node, stream in asked:
+        cursors[node][stream] = 0
+    if asked:
+        c = tables.cursors.c
+        query = select(c.node, c.stream, c.offset).where(
+            tuple_(c.node, c.stream).in_(sorted(asked))
         )
-        effects.take_effect(connection, told, now=now)
-        _record(connection, told)
+        for node, stream, offset in connection.execute(query):
+            cursors[node][stream] = offset
+    return cursors
 
 
-def _store_samples(
-    connection: Connection, key: tuple[str, int, int], told: Columns, now: datetime
-) -> None:
-    run, generation, rank = key
-    rows = chunks.rows_of(told.steps, told.at, told.values)
-    samples.append(connection, run, generation, rank, rows)
-    if rank == 0 and "loss" in rows.values:
-        _tell_checkpoints(connection, run, generation, rows)
-    first, last = min(told.steps), max(told.steps)
-    r, a = tables.ranks.c, tables.attempts.c
-    connection.execute(
-        update(tables.ranks)
-        .where(r.run == run, r.generation == generation, r.rank == rank)
-        .values(last_step=last, last_seen_at=now)
-    )
-    of_attempt = (a.run == run, a.generation == generation)
-    connection.execute(
-        update(tables.attempts)
-        .where(*of_attempt, func.coalesce(a.first_step, first + 1) > first)
-        .values(first_step=first)
-    )
-    connection.execute(
-        update(tables.attempts)
-        .where(*of_attempt, func.coalesce(a.last_step, last - 1) < last)
-        .values(last_step=last)
-    )
+def _fresh(
+    said: Said, cursors: dict[str, int], placed: Mapping[tuple[str, Key], Place]
+) -> list[_Batch]:
+    """Return the batches that are new, and move `cursors` over them."""
+    fresh = []
+    for position, batch in enumerate(said.sync.batches):
+        key = parse_rank_stream(batch.stream)
+        known = is_agent_stream(batch.stream) or (key is not None and (said.node, key) in placed)
+        if not known:
+            cursors.pop(batch.stream, None)
+        elif batch.from_offset == cursors[batch.stream] and batch.to_offset > batch.from_offset:
+            cursors[batch.stream] = batch.to_offset
+            rows = said.rows.get(position) if key is not None else None
+            fresh.append(_Batch(said, batch, key, rows))
+    return fresh
 
 
-def _tell_checkpoints(connection: Connection, run: str, generation: int, rows: chunks.Rows) -> None:
+def _runs_named(batch: _Batch) -> set[str]:
+    if batch.key is not None:
+        return {batch.key[0]}
+    return {
+        run
+        for event in batch.batch.events
+        if isinstance(run := event.data.get("run"), str) and "\0" not in run
+    }
+
+
+def _store_samples(group: _Group, batches: Sequence[_Batch]) -> None:
+    told = [(*batch.key, batch.rows) for batch in batches if batch.key and batch.rows]
+    if not told:
+        return
+    for run, generation, rank, rows in told:
+        samples.append(group.connection, run, generation, rank, rows)
+    last_steps: dict[Key, int] = {}
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    for run, generation, rank, rows in told:
+        first, last = int(rows.steps.min()), int(rows.steps.max())
+        last_steps[run, generation, rank] = last
+        before = spans.get((run, generation), (first, last))
+        spans[run, generation] = min(before[0], first), max(before[1], last)
+    levels.seen_stepping(group.connection, last_steps, now=group.now)
+    levels.widen(group.connection, spans)
+    _tell_checkpoints(group.connection, told)
+
+
+def _tell_checkpoints(connection: Connection, told: Sequence[tuple[str, int, int, Rows]]) -> None:
     """Give the loss of its step to a checkpoint that was committed before its sample came."""
+    losses = {
+        (run, generation): rows
+        for run, generation, rank, rows in told
+        if rank == 0 and "loss" in rows.values
+    }
+    if not losses:
+        return
     c = tables.checkpoints.c
     waiting = connection.execute(
-        select(c.id, c.step).where(
-            c.run == run,
-            c.generation == generation,
-            c.loss.is_(None),
-            c.step.between(int(rows.steps[0]), int(rows.steps[-1])),
+        select(c.id, c.run, c.generation, c.step).where(
+            tuple_(c.run, c.generation).in_(list(losses)), c.loss.is_(None)
         )
-    )
-    losses = dict(zip(rows.steps.tolist(), rows.values["loss"].tolist(), strict=True))
-    for checkpoint, step in waiting.all():
-        loss = losses.get(step)
-        if loss is not None and not is_missing(loss):
+    ).all()
+    for checkpoint, run, generation, step in waiting:
+        rows = losses[run, generation]
+        found = rows.values["loss"][rows.steps == step]
+        if len(found) and not is_missing(loss := float(found[0])):
             connection.execute(
                 update(tables.checkpoints).where(c.id == checkpoint).values(loss=number_word(loss))
             )
 
 
-def _store_agent_events(
-    connection: Connection,
-    node: str,
-    boot: str,
-    events: Sequence[Event],
-    known_runs: set[str],
-    now: datetime,
-) -> None:
-    for event in events:
+def _take_rank_events(group: _Group, batch: _Batch) -> None:
+    assert batch.key is not None
+    (run, generation, rank), node = batch.key, batch.said.node
+    for event in batch.batch.events:
+        actor = f"rank {rank} on {node}"
+        told = Told(run, generation, rank, node, actor, event.kind, event.at, _clean(event))
+        effects.take_effect(group.connection, told, now=group.now)
+        group.events.append(told)
+
+
+def _take_agent_events(group: _Group, batch: _Batch) -> None:
+    node, boot = batch.said.node, batch.said.sync.boot
+    for event in batch.batch.events:
         data = _clean(event)
         run, generation = data.get("run"), whole(data.get("generation"))
-        known = isinstance(run, str) and run in known_runs
+        known = isinstance(run, str) and run in group.known_runs
         told = Told(
-            run if known and _has_ranks(connection, node, run, generation) else None,
+            run if known and _has_ranks(group.connection, node, run, generation) else None,
             generation,
             whole(data.get("rank")),
             node,
@@ -221,14 +251,10 @@ def _store_agent_events(
             data,
             boot,
         )
-        for_run = effects.take_effect(connection, told, now=now)
-        if (
-            for_run is not None
-            and for_run not in known_runs
-            and history.touch(connection, for_run, now)
-        ):
-            known_runs.add(for_run)
-        _record(connection, told)
+        for_run = effects.take_effect(group.connection, told, now=group.now)
+        if for_run is not None and for_run not in group.known_runs:
+            group.known_runs |= history.touch_all(group.connection, [for_run], group.now)
+        group.events.append(told)
 
 
 def _has_ranks(connection: Connection, node: str, run: Any, generation: int | None) -> bool:
@@ -240,57 +266,6 @@ def _has_ranks(connection: Connection, node: str, run: Any, generation: int | No
     return generation is not None and connection.scalar(query) is not None
 
 
-def _store_level(
-    connection: Connection,
-    node: str,
-    boot: str,
-    running: Running,
-    placed: set[tuple[str, int, int]],
-    now: datetime,
-) -> bool:
-    """Store what runs; return whether that is news for the run."""
-    run, generation = running.run, running.generation
-    mine = [
-        rank
-        for of_run, of_generation, rank in placed
-        if (of_run, of_generation) == (run, generation)
-    ]
-    if not mine:
-        return False
-    c = tables.ranks.c
-    alive = [rank for rank in running.ranks if rank in mine]
-    of_generation = (c.run == run, c.generation == generation, c.node == node)
-    news = False
-    if alive:
-        connection.execute(
-            update(tables.ranks).where(*of_generation, c.rank.in_(alive)).values(last_seen_at=now)
-        )
-        new = connection.execute(
-            select(c.rank, c.state).where(*of_generation, c.rank.in_(alive), c.boot.is_(None))
-        ).all()
-        for rank, state in new:
-            connection.execute(
-                update(tables.ranks)
-                .where(*of_generation, c.rank == rank)
-                .values(
-                    state="started" if state == "assigned" else state,
-                    pid=running.ranks[rank],
-                    boot=boot,
-                )
-            )
-            news = True
-    if running.store and 0 in mine:
-        a = tables.attempts.c
-        told = update(tables.attempts).where(
-            a.run == run,
-            a.generation == generation,
-            a.ended_at.is_(None),
-            func.coalesce(a.store, "") != running.store,
-        )
-        news |= bool(connection.execute(told.values(store=storable(running.store)[:300])).rowcount)
-    return news and history.touch(connection, run, now)
-
-
 def _clean(event: Event) -> dict[str, Any]:
     data: dict[str, Any] = storable_tree(event.data)
     if len(repr(data)) > MAX_EVENT_DATA:
@@ -298,9 +273,8 @@ def _clean(event: Event) -> dict[str, Any]:
     return data
 
 
-def _record(connection: Connection, told: Told) -> None:
-    history.record(
-        connection,
+def _as_event(told: Told) -> history.Recorded:
+    return history.Recorded(
         at=told.at,
         kind=told.kind,
         actor=told.actor,

@@ -1,13 +1,14 @@
 """The run's history and the audit log: append and read.
 
 Events of one run are numbered in the order in which their transactions end, so that who follows by
-number misses none: every writer of events first updates the run's row (`touch`, or the guarded
+number misses none: every writer of events first updates the run's row (`touch_all`, or the guarded
 update of `apply`), and thereby waits for the one before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -20,16 +21,58 @@ MAX_EVENTS = 10_000
 """Events of one answer; who wants more goes on from the last."""
 
 
-def touch(connection: Connection, run: str, now: datetime) -> bool:
-    """Make a run due, and keep its row for this transaction; return whether there is such a run."""
-    runs = tables.runs
-    return bool(
-        connection.execute(
-            update(runs)
-            .where(runs.c.id == run)
-            .values(touched=runs.c.touched + 1, next_look_at=now)
-        ).rowcount
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One event of the history."""
+
+    at: datetime
+    kind: str
+    actor: str
+    because: str = ""
+    run: str | None = None
+    generation: int | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def touch_all(connection: Connection, runs: Sequence[str], now: datetime) -> set[str]:
+    """Make runs due, and keep their rows for this transaction; return those that there are.
+
+    Args:
+        runs: in the order of their ids, which is the order of the locks.
+    """
+    if not runs:
+        return set()
+    c = tables.runs.c
+    found = list(
+        connection.scalars(select(c.id).where(c.id.in_(runs)).order_by(c.id).with_for_update())
     )
+    if found:
+        connection.execute(
+            update(tables.runs)
+            .where(c.id.in_(found))
+            .values(touched=c.touched + 1, next_look_at=now)
+        )
+    return set(found)
+
+
+def record_all(connection: Connection, events: Sequence[Recorded]) -> None:
+    """Append events, in this order."""
+    if events:
+        connection.execute(
+            insert(tables.events),
+            [
+                {
+                    "at": event.at,
+                    "run": event.run,
+                    "generation": event.generation,
+                    "kind": event.kind,
+                    "actor": event.actor,
+                    "because": event.because,
+                    "data": plain(event.data),
+                }
+                for event in events
+            ],
+        )
 
 
 def record(
@@ -44,17 +87,7 @@ def record(
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Append one event."""
-    connection.execute(
-        insert(tables.events).values(
-            at=at,
-            run=run,
-            generation=generation,
-            kind=kind,
-            actor=actor,
-            because=because,
-            data=plain(data or {}),
-        )
-    )
+    record_all(connection, [Recorded(at, kind, actor, because, run, generation, data or {})])
 
 
 def audit(

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from control.db import tables
 from control.db.rows import Row
 from control.db.values import instant_text
-from control.liveness import node_state
+from control.liveness import node_state, sync_interval_s
 from control.snapshot import Node
 from trainmaster.errors import NotFoundError
 
@@ -149,10 +149,9 @@ def nodes(connection: Connection, *, now: datetime, up_since: datetime | None) -
     ):
         taken.setdefault(node, []).append({"slot": slot, "run": run, "generation": generation})
     query = select(tables.nodes).order_by(n.first_seen_at, n.id)
-    return [
-        _node(row, taken.get(row["id"], []), now, up_since)
-        for row in connection.execute(query).mappings()
-    ]
+    rows = connection.execute(query).mappings().all()
+    idle_s = sync_interval_s(len(rows))
+    return [_node(row, taken.get(row["id"], []), idle_s, now, up_since) for row in rows]
 
 
 def node(connection: Connection, node_id: str, *, now: datetime, up_since: datetime | None) -> Json:
@@ -167,8 +166,17 @@ def node(connection: Connection, node_id: str, *, now: datetime, up_since: datet
     raise NotFoundError(f"there is no node {node_id!r}")
 
 
-def _node(row: Row, taken: list[Json], now: datetime, up_since: datetime | None) -> Json:
-    seen = Node(row["id"], row["slots"], row["last_seen_at"], row["boot"], row["address"])
+def _node(
+    row: Row, taken: list[Json], idle_s: float, now: datetime, up_since: datetime | None
+) -> Json:
+    seen = Node(
+        row["id"],
+        row["slots"],
+        row["last_seen_at"],
+        row["boot"],
+        row["address"],
+        sync_interval_s=1.0 if taken else idle_s,
+    )
     return {
         **{name: value for name, value in row.items() if name != "boot"},
         "name": row["id"],

@@ -14,6 +14,7 @@ from control.db import chores, chunks, rows, rulebook, samples, tables
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.samples import Series
 from control.db.segments import newest_step, surviving
+from control.liveness import sync_interval_s
 from trainmaster.metrics import BY_NAME, DERIVED
 from trainmaster.orders import Drill
 from trainmaster.rule import Rule
@@ -134,6 +135,8 @@ def nodes_of(connection: Connection, run: str | None, now: datetime) -> tuple[vi
             held.setdefault(node, set()).add(slot)
     n = tables.nodes.c
     recent = or_(n.last_seen_at > now - NODE_MEMORY, n.id.in_(taken))
+    found = connection.execute(select(tables.nodes).where(recent).order_by(n.id)).mappings().all()
+    idle_s = sync_interval_s(len(found))
     return tuple(
         view.Node(
             id=row["id"],
@@ -145,8 +148,9 @@ def nodes_of(connection: Connection, run: str | None, now: datetime) -> tuple[vi
             cordoned=row["cordoned"],
             taken=frozenset(taken.get(row["id"], ())),
             held_here=frozenset(held.get(row["id"], ())),
+            sync_interval_s=1.0 if row["id"] in taken else idle_s,
         )
-        for row in connection.execute(select(tables.nodes).where(recent).order_by(n.id)).mappings()
+        for row in found
     )
 
 

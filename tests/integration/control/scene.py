@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import insert, select
 
 from control.db import apply, asking, facts, tables
 from control.db.engine import Database
-from control.db.facts import Stored
+from control.db.facts import Said
 from control.decision import AttemptEnd, Decision, NewAttempt, Placement
 from trainmaster.ids import agent_stream, rank_stream
 from trainmaster.plan import ParallelAsk, Plan, resolve
@@ -45,6 +45,13 @@ def columns(steps: Sequence[int], **values: Sequence[float | None]) -> Columns:
 
 def event(kind: str, **data: Any) -> Event:
     return Event(kind=kind, at=datetime(2026, 3, 1, tzinfo=UTC), data=data)
+
+
+class Answer(NamedTuple):
+    """What came of one sync."""
+
+    cursors: Mapping[str, int]
+    touched: frozenset[str]
 
 
 @dataclass
@@ -113,7 +120,7 @@ class Scene:
         running: Sequence[Running] = (),
         node: str | None = None,
         boot: str = "b1",
-    ) -> Stored:
+    ) -> Answer:
         message = Sync(
             boot=boot,
             version="0",
@@ -126,7 +133,9 @@ class Scene:
         # What travels is JSON: whatever does not survive it must not be tested for.
         message = Sync.model_validate_json(message.model_dump_json())
         with self.db.write() as connection:
-            return facts.store(connection, node or self.node, message, now=self.clock.now())
+            said = Said.of(node or self.node, message)
+            stored = facts.store(connection, [said], now=self.clock.now())
+            return Answer(stored.cursors[said.node], stored.touched)
 
     def batch(
         self,

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import Route
 
 from control import auth
+from control.api import sync
 from control.app import create_app
 from control.db.engine import Database
 from control.settings import Settings
@@ -27,7 +28,7 @@ def here(db: Database, tmp_path: Path, clock: FakeClock) -> Iterator[Plane]:
 
 
 def routes_of(app: FastAPI) -> list[tuple[str, str]]:
-    described = app.openapi()["paths"]
+    described = sync.described(app.openapi()["paths"])
     return [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
 
 

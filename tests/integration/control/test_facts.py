@@ -216,9 +216,11 @@ def test_an_agent_cannot_commit_a_checkpoint_in_a_ranks_name(scene: Scene) -> No
 def test_text_that_no_database_keeps_is_kept_as_far_as_it_can_be(scene: Scene) -> None:
     told = event("rank_failed", because="a\0b\ud800c", values=[math.nan, math.inf])
     batch = Batch.model_construct(
-        stream=f"{scene.run}/1/0", from_offset=0, to_offset=9, events=[told], samples=None
-    )
+        stream=f"{scene.run}/1/0", from_offset=0, to_offset=9, events=[told],
+        samples=None, packed=None,
+    )  # fmt: skip
     from control.db import facts
+    from control.db.facts import Said
     from trainmaster.wire import Sync
 
     sync = Sync.model_construct(
@@ -226,7 +228,7 @@ def test_text_that_no_database_keeps_is_kept_as_far_as_it_can_be(scene: Scene) -
         devices=[], labels={}, profile={}, running=[], batches=[batch], protocol=1,
     )  # fmt: skip
     with scene.db.write() as connection:
-        facts.store(connection, "n1", sync, now=scene.clock.now())
+        facts.store(connection, [Said.of("n1", sync)], now=scene.clock.now())
     failure = scene.row(tables.ranks, rank=0)["failure"]
     assert failure["because"] == "a\ufffdb\ufffdc"
     assert failure["values"] == ["NaN", "Infinity"]
