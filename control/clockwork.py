@@ -28,7 +28,7 @@ from trainmaster.errors import ConflictError, UnavailableError
 log = logging.getLogger(__name__)
 
 TICK_S = 0.25
-MOST_PAUSE_S = 5.0
+MOST_PAUSE_S = 2.0
 """How long the turns pause at most while the database cannot be used."""
 COMPACT_EVERY_S = 20.0
 SWEEP_EVERY_S = 5.0

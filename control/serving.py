@@ -18,7 +18,7 @@ import uvicorn
 from control import auth
 from control.app import create_app
 from control.clock import Clock, SystemClock
-from control.db import rulebook, schema
+from control.db import rulebook, schema, soundness
 from control.db.engine import Database
 from control.settings import Settings
 from trainmaster import document
@@ -124,15 +124,17 @@ def _opened(settings: Settings) -> Iterator[Database]:
     settings.home.prepare()
     with ExitStack() as stack:
         if settings.database_url is None:
-            stack.enter_context(_held(settings.lock))
+            stack.enter_context(held(settings.lock))
             settings.home.database.parent.mkdir(parents=True, exist_ok=True)
+            used_before = settings.home.token(ADMIN_TOKEN) is not None
+            soundness.require_sound(settings.home.database, used_before=used_before)
         db = Database(settings.database, timeout_s=settings.database_timeout_s)
         stack.callback(db.close)
         yield db
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """Hold `path` as long as this process lives.
 
     Raises:

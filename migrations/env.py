@@ -35,5 +35,5 @@ given = context.config.attributes.get("connection")
 if given is not None:
     run(given)
 else:
-    with Database(context.get_x_argument(as_dictionary=True)["url"]).write() as opened:
+    with Database(context.get_x_argument(as_dictionary=True)["url"]).migrate() as opened:
         run(opened)

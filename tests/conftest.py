@@ -9,7 +9,11 @@ pytest_plugins = ["tests.services.postgres", "tests.services.prometheus"]
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"distributed": "distributed", "scenarios": "scenario", "browser": "browser"}
-MARK_OF_FIXTURE = {"postgres_cluster": "postgres", "prometheus": "prometheus"}
+MARK_OF_FIXTURE = {
+    "postgres_cluster": "postgres",
+    "own_postgres_cluster": "postgres",
+    "prometheus": "prometheus",
+}
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

@@ -99,6 +99,35 @@ class Database:
             with connection.begin():
                 yield connection
 
+    @contextmanager
+    def migrate(self) -> Iterator[Connection]:
+        """Yield a connection for changes of the schema: as `write`, without limits of time.
+
+        On SQLite foreign keys are not enforced meanwhile, because a table is changed by making it
+        anew; they are checked at the end.
+
+        Raises:
+            DatabaseError: the database cannot do this now.
+        """
+        if self._turn is None:
+            with self.write() as connection:
+                connection.execute(text("SET LOCAL statement_timeout = 0"))
+                connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+                yield connection
+            return
+        with self._in_turn(), self._translated(writes=True), self.engine.connect() as opened:
+            connection = opened.execution_options(**{_WRITES: True})
+            driver = connection.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            driver.execute("PRAGMA foreign_keys=OFF")
+            try:
+                with connection.begin():
+                    yield connection
+                    lost = connection.execute(text("PRAGMA foreign_key_check")).all()
+                    assert not lost, f"a revision leaves rows without what they refer to: {lost}"
+            finally:
+                driver.execute("PRAGMA foreign_keys=ON")
+
     def probe(self) -> None:
         """Do nothing if the database can be read and, where the last write failed, written.
 

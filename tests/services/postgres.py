@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -27,10 +29,12 @@ ROLE = "tm"
 class PostgresCluster:
     """One running server; databases come and go in it."""
 
-    def __init__(self, server: PrivateServer, port: int) -> None:
-        self._server = server
+    def __init__(self, launch: Callable[[], PrivateServer], port: int, root: Path) -> None:
+        self._launch = launch
+        self._server = launch()
         self._templates: dict[str, str] = {}
         self.port = port
+        self.root = root
 
     def url(self, database: str) -> str:
         return f"postgresql+psycopg://{ROLE}@127.0.0.1:{self.port}/{database}"
@@ -66,6 +70,17 @@ class PostgresCluster:
     def stop(self) -> None:
         self._server.stop()
 
+    def start(self) -> None:
+        """Start again what was stopped: same port, same data."""
+        self._server = self._launch()
+        assert self.wait_until_ready(), self.tail()
+
+    def wait_until_ready(self) -> bool:
+        return self._server.wait_until(lambda: _answers(self))
+
+    def tail(self) -> str:
+        return self._server.tail()
+
     def _dsn(self) -> str:
         return f"host=127.0.0.1 port={self.port} user={ROLE} dbname=postgres connect_timeout=5"
 
@@ -73,13 +88,28 @@ class PostgresCluster:
 @pytest.fixture(scope="session")
 def postgres_cluster() -> Iterator[PostgresCluster]:
     """The session's private cluster."""
-    bin_dir = _bin_dir()
+    with _cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def own_postgres_cluster() -> Iterator[PostgresCluster]:
+    """A cluster that tests of one module may stop, start and starve. What it has answered to have
+    committed is on its way to the disk, as in real life.
+    """
+    with _cluster(synchronous_commit="on") as cluster:
+        yield cluster
+
+
+@contextmanager
+def _cluster(**options: str) -> Iterator[PostgresCluster]:
+    bin_dir = postgres_bin_dir()
     # Not under tmp_path: a Unix socket's path has room for 107 bytes, and pytest's folders are
     # closed to other users.
     root = Path(tempfile.mkdtemp(prefix="tm-postgres-", dir="/tmp"))
     user = _server_user(root)
     try:
-        cluster = _start(bin_dir, root, user)
+        cluster = _start(bin_dir, root, user, options)
         try:
             yield cluster
         finally:
@@ -96,7 +126,8 @@ def postgres_url(postgres_cluster: PostgresCluster) -> Iterator[str]:
     postgres_cluster.drop_database(database)
 
 
-def _bin_dir() -> Path:
+def postgres_bin_dir() -> Path:
+    """Where PostgreSQL's programs are; the test is skipped if they are not."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"),
         key=lambda path: int(re.sub(r"\D", "", path.parts[-3]) or 0),
@@ -118,7 +149,7 @@ def _server_user(root: Path) -> str | None:
     return owner.pw_name
 
 
-def _start(bin_dir: Path, root: Path, user: str | None) -> PostgresCluster:
+def _start(bin_dir: Path, root: Path, user: str | None, more: Mapping[str, str]) -> PostgresCluster:
     data = root / "data"
     initdb = [str(bin_dir / "initdb"), "-D", str(data), "-U", ROLE, "-A", "trust", "--no-sync"]
     as_user = ["runuser", "-u", user, "--"] if user else []
@@ -141,15 +172,18 @@ def _start(bin_dir: Path, root: Path, user: str | None) -> PostgresCluster:
             "fsync": "off",
             "synchronous_commit": "off",
             "full_page_writes": "off",
+            **more,
         }
         argv = [str(bin_dir / "postgres"), "-D", str(data)]
         for name, value in options.items():
             argv += ["-c", f"{name}={value}"]
-        server = PrivateServer(argv, log=root / "log", user=user, stop_signal=signal.SIGQUIT)
-        cluster = PostgresCluster(server, port)
-        if server.wait_until(lambda cluster=cluster: _answers(cluster)):  # type: ignore[misc]
+        launch = partial(
+            PrivateServer, argv, log=root / "log", user=user, stop_signal=signal.SIGQUIT
+        )
+        cluster = PostgresCluster(launch, port, root)
+        if cluster.wait_until_ready():
             return cluster
-    raise RuntimeError(f"PostgreSQL did not start:\n{server.tail()}")
+    raise RuntimeError(f"PostgreSQL did not start:\n{cluster.tail()}")
 
 
 def _answers(cluster: PostgresCluster) -> bool:
