@@ -27,7 +27,7 @@ from control.db.engine import Database
 from control.db.facts import Said, Stored
 from control.db.heartbeats import Described
 from control.liveness import sync_interval_s
-from trainmaster.errors import TrainmasterError, UnauthenticatedError
+from trainmaster.errors import TrainmasterError, UnauthenticatedError, UnavailableError
 from trainmaster.wire import PROTOCOL_VERSION, Chore, SyncReply
 
 log = logging.getLogger(__name__)
@@ -146,6 +146,9 @@ class GroupCommit:
         except Exception as error:
             if len(group) == 1:
                 return [_told(error)]
+            if isinstance(error, UnavailableError):
+                # No member's fault: one by one, each would wait as long for the same answer.
+                return [error] * len(group)
             log.info("a group of %d syncs is tried one by one: %s", len(group), error)
             self.counts.retried += 1
             return [answer for member in group for answer in self._answers([member])]
