@@ -15,6 +15,8 @@ from trainmaster.spool import Header, encode_event, encode_header, encode_row
 from trainmaster.wire import Event
 
 MAX_BACKLOG: Final = 10_000
+CATCH_UP_FRAMES: Final = 64
+"""Of a longer backlog no more is written at a time, so that no step waits for many."""
 MAX_TEXT_CHARS: Final = 20_000
 
 
@@ -22,13 +24,16 @@ class SpoolFile:
     """An append-only file of frames with one writer.
 
     A frame that cannot be written (disk full) is kept, in order, and tried again with the next one:
-    training does not stop for its own monitoring. Beyond `MAX_BACKLOG` the oldest are given up.
+    training neither stops nor waits for its own monitoring. Beyond `MAX_BACKLOG` the oldest are
+    given up. A write goes into the kernel's memory: it does not wait for the disk, as long as the
+    kernel has room for what is not yet on it.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._layout = header.row_struct()
         self._backlog: deque[bytes] = deque(maxlen=MAX_BACKLOG)
+        self._torn_at: int | None = None
         if os.fstat(self._fd).st_size == 0:
             self._append(encode_header(header))
 
@@ -52,22 +57,33 @@ class SpoolFile:
         os.utime(self._fd)
 
     def close(self) -> None:
-        """Close the file; nothing is buffered."""
+        """Write what could not be written before, as far as it can be now, and close the file."""
+        while self._backlog and self._write(self._backlog[0]):
+            self._backlog.popleft()
         os.close(self._fd)
 
     def _append(self, frame: bytes) -> None:
+        if not self._backlog:
+            if not self._write(frame):
+                self._backlog.append(frame)
+            return
         self._backlog.append(frame)
-        while self._backlog:
-            if not self._write(self._backlog[0]):
+        for _ in range(CATCH_UP_FRAMES):
+            if not self._backlog or not self._write(self._backlog[0]):
                 return
             self._backlog.popleft()
 
     def _write(self, frame: bytes) -> bool:
         """Write a whole frame or nothing; return whether it was written."""
         try:
+            if self._torn_at is not None:
+                os.ftruncate(self._fd, self._torn_at)
+                self._torn_at = None
             written = os.write(self._fd, frame)
+            if written < len(frame):
+                self._torn_at = os.fstat(self._fd).st_size - written
+                os.ftruncate(self._fd, self._torn_at)
+                self._torn_at = None
         except OSError:
             return False
-        if written < len(frame):
-            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
         return written == len(frame)

@@ -7,16 +7,18 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.spool import MISSING
 from worker.guard import Status
 from worker.reduce import Synchronisation
 from worker.spoolfile import SpoolFile
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+MEMORY_EVERY_S: Final = 1.0
+"""How old the memory that a row tells may be: asking the kernel costs several times what the rest
+of a row does.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,62 @@ class StepRecord:
     num_replicas: int
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a rank, and the device or node that it runs on, use; bytes."""
+
+    used_by_rank: int
+    used: int
+    total: int
+
+
+class MemoryMeter:
+    """Knows the memory of this process and of its node, `MEMORY_EVERY_S` old at most. Made by the
+    process that it measures.
+
+    Args:
+        claimed_bytes: what the rank's device is said to have; None for a CPU rank, which has what
+            its node has.
+    """
+
+    def __init__(self, claimed_bytes: int | None) -> None:
+        self._claimed_bytes = claimed_bytes
+        self._process = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._node = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._due = 0.0
+        self._last = Memory(0, 0, 0)
+
+    def at(self, now: float) -> Memory:
+        """Return the memory at about `now`, on the monotonic clock."""
+        if now >= self._due:
+            self._due = now + MEMORY_EVERY_S
+            self._last = self.read()
+        return self._last
+
+    def read(self) -> Memory:
+        """Ask the kernel."""
+        own = int(os.pread(self._process, 128, 0).split()[1]) * _PAGE_BYTES
+        if self._claimed_bytes is not None:
+            return Memory(own, own, self._claimed_bytes)
+        return Memory(own, *node_memory(os.pread(self._node, 256, 0)))
+
+    def close(self) -> None:
+        """Close what it reads from."""
+        os.close(self._process)
+        os.close(self._node)
+
+
+def node_memory(meminfo: bytes) -> tuple[int, int]:
+    """Return (used, total) bytes as /proc/meminfo tells in its first lines; what caches could give
+    back is not used.
+    """
+    facts = dict(line.split(b":", 1) for line in meminfo.splitlines()[:3])
+    total, available = (
+        int(facts[name].split()[0]) * 1024 for name in (b"MemTotal", b"MemAvailable")
+    )
+    return total - available, total
+
+
 class Telemetry:
     """Writes sample rows. `flush` before anything that outlives this process: a commit, a pause,
     the end.
@@ -45,37 +103,37 @@ class Telemetry:
 
     def __init__(self, spool: SpoolFile, *, claimed_memory_bytes: int | None) -> None:
         self._spool = spool
-        self._claimed_memory_bytes = claimed_memory_bytes
-        self._pending: tuple[int, float, list[float]] | None = None
+        self._memory = MemoryMeter(claimed_memory_bytes)
+        self._pending: tuple[StepRecord, float, Memory] | None = None
 
     def record(self, record: StepRecord) -> None:
         """Write the previous row and keep this one."""
         ended_at = time.time()
         self.flush()
-        values = row_of(record, memory_bytes(), self._memory_total())
-        self._pending = (record.step, ended_at, values)
+        self._pending = record, ended_at, self._memory.at(time.monotonic())
 
     def flush(self) -> None:
         """Write the row that is still kept."""
         if self._pending is not None:
-            step, at, values = self._pending
-            self._spool.row(step, at, values)
+            record, ended_at, memory = self._pending
             self._pending = None
-
-    def _memory_total(self) -> tuple[int, int]:
-        """Return (used, total) bytes of the device, or of the node for a CPU rank."""
-        if self._claimed_memory_bytes is not None:
-            return memory_bytes(), self._claimed_memory_bytes
-        return node_memory()
+            self._spool.row(record.step, ended_at, row_of(record, memory))
 
 
-def row_of(record: StepRecord, used_by_rank: int, memory: tuple[int, int]) -> list[float]:
+def row_of(record: StepRecord, memory: Memory) -> list[float]:
     """Return the values of `trainmaster.metrics.STEP_METRIC_NAMES`, in order."""
+    return list(values_of(record, memory).values())
+
+
+def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
+    """Return the metrics of a step by name, in the order of
+    `trainmaster.metrics.STEP_METRIC_NAMES`.
+    """
     status, sync = record.status, record.sync
-    span_s = status.spans_s[record.replica]
-    synchronised = record.num_replicas > 1 and sync.seconds > 0
+    span_s, seconds = status.spans_s[record.replica], sync.seconds
+    synchronised = record.num_replicas > 1 and seconds > 0
     ring_bytes = 2 * (record.num_replicas - 1) / record.num_replicas * sync.num_bytes
-    values = {
+    return {
         "loss": status.loss,
         "grad_norm": status.grad_norm,
         "lr": record.lr,
@@ -85,28 +143,15 @@ def row_of(record: StepRecord, used_by_rank: int, memory: tuple[int, int]) -> li
         "step_time_s": record.step_time_s,
         "compute_s": record.compute_s,
         "p2p_wait_s": record.p2p_wait_s,
-        "allreduce_s": sync.seconds,
+        "allreduce_s": seconds,
         "allreduce_bytes": float(sync.num_bytes),
         "optimizer_s": record.optimizer_s,
         "data_s": record.data_s,
         "checkpoint_stall_s": record.checkpoint_stall_s,
         "bubble_ratio": max(0.0, 1.0 - record.compute_s / span_s) if span_s > 0 else MISSING,
         "utilization_ratio": min(1.0, record.compute_s / record.step_time_s),
-        "memory_used_ratio": memory[0] / memory[1] if memory[1] else MISSING,
-        "memory_bytes": float(used_by_rank),
-        "latency_ms": sync.seconds * 1e3 if synchronised else MISSING,
-        "bandwidth_bytes_per_s": ring_bytes / sync.seconds if synchronised else MISSING,
+        "memory_used_ratio": memory.used / memory.total if memory.total else MISSING,
+        "memory_bytes": float(memory.used_by_rank),
+        "latency_ms": seconds * 1e3 if synchronised else MISSING,
+        "bandwidth_bytes_per_s": ring_bytes / seconds if synchronised else MISSING,
     }
-    return [values[name] for name in STEP_METRIC_NAMES]
-
-
-def memory_bytes() -> int:
-    """Return the resident memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-
-
-def node_memory() -> tuple[int, int]:
-    """Return (used, total) bytes of this node's memory; what caches could give back is not used."""
-    facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines()[:10])
-    total, available = (int(facts[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    return total - available, total

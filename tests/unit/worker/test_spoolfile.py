@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.spool import Header, decode
-from worker.spoolfile import MAX_TEXT_CHARS, SpoolFile
+from worker.spoolfile import CATCH_UP_FRAMES, MAX_TEXT_CHARS, SpoolFile
 
 HEADER = Header("r/1/0", ("loss", "lr"))
 
@@ -72,6 +72,43 @@ def test_what_a_full_disk_refuses_is_written_later_in_order_and_never_torn(tmp_p
     spool.row(4, 4.0, [4.0, 4.0])
     frames = decode(path.read_bytes(), offset=0, header=None)
     assert [step for step, _, _ in frames.rows] == [1, 2, 3, 4]
+
+
+def test_after_a_full_disk_no_step_writes_more_than_a_few_of_what_had_to_wait(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "spool"
+    spool = SpoolFile(path, HEADER)
+    with disk_full_beyond(path.stat().st_size):
+        for step in range(1, 3 * CATCH_UP_FRAMES + 1):
+            spool.row(step, 1.0, [1.0, 1.0])
+
+    def steps() -> list[int]:
+        return [step for step, _, _ in decode(path.read_bytes(), offset=0, header=None).rows]
+
+    assert steps() == []
+    spool.row(3 * CATCH_UP_FRAMES + 1, 1.0, [1.0, 1.0])
+    assert steps() == list(range(1, CATCH_UP_FRAMES + 1))
+    spool.event("rank_finished")
+    assert len(steps()) == 2 * CATCH_UP_FRAMES
+    spool.close()
+    frames = decode(path.read_bytes(), offset=0, header=None)
+    assert [step for step, _, _ in frames.rows] == list(range(1, 3 * CATCH_UP_FRAMES + 2))
+    assert [event["kind"] for event in frames.events] == ["rank_finished"]
+
+
+def test_a_killed_process_has_lost_nothing_that_it_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    child = os.fork()
+    if child == 0:
+        try:
+            spool = SpoolFile(path, HEADER)
+            for step in range(1, 51):
+                spool.row(step, 1.0, [1.0, 1.0])
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(decode(path.read_bytes(), offset=0, header=None).rows) == 50
 
 
 def test_a_beat_renews_the_time_of_change(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from trainmaster.spool import Header, decode, is_missing
 from worker.guard import NO_ORDER, Status
 from worker.reduce import Synchronisation
 from worker.spoolfile import SpoolFile
-from worker.telemetry import StepRecord, Telemetry, node_memory, row_of
+from worker.telemetry import (
+    MEMORY_EVERY_S,
+    Memory,
+    MemoryMeter,
+    StepRecord,
+    Telemetry,
+    node_memory,
+    row_of,
+    values_of,
+)
 
 
 def record(step: int = 1, **changes: object) -> StepRecord:
@@ -43,7 +53,7 @@ def record(step: int = 1, **changes: object) -> StepRecord:
 
 
 def row(**changes: object) -> dict[str, float]:
-    values = row_of(record(**changes), 300, (50, 200))
+    values = row_of(record(**changes), Memory(300, used=50, total=200))
     return dict(zip(STEP_METRIC_NAMES, values, strict=True))
 
 
@@ -85,6 +95,43 @@ def test_a_row_is_written_with_the_next_one_or_when_flushed(tmp_path: Path) -> N
     assert steps() == [1, 2]
 
 
+def test_values_stand_in_the_order_of_the_registry() -> None:
+    assert tuple(values_of(record(), Memory(1, 2, 3))) == STEP_METRIC_NAMES
+
+
+def test_a_row_is_of_its_own_step_and_end(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    telemetry = Telemetry(
+        SpoolFile(path, Header("r/1/0", STEP_METRIC_NAMES)), claimed_memory_bytes=None
+    )
+    before = time.time()
+    telemetry.record(record(step=1, lr=0.5))
+    between = time.time()
+    telemetry.record(record(step=2, lr=0.25))
+    telemetry.flush()
+    rows = decode(path.read_bytes(), offset=0, header=None).rows
+    lr = STEP_METRIC_NAMES.index("lr")
+    assert [(step, values[lr]) for step, _, values in rows] == [(1, 0.5), (2, 0.25)]
+    assert before <= rows[0][1] <= between <= rows[1][1]
+
+
 def test_a_node_knows_its_memory() -> None:
-    used, total = node_memory()
-    assert 0 < used < total
+    told = b"MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  400 kB\nBuffers:  5 kB\nCac"
+    assert node_memory(told) == (600 * 1024, 1000 * 1024)
+
+
+def test_memory_is_asked_for_once_a_second() -> None:
+    meter = MemoryMeter(None)
+    first = meter.at(100.0)
+    assert 0 < first.used_by_rank < first.total
+    assert 0 < first.used < first.total
+    assert meter.at(100.0 + 0.9 * MEMORY_EVERY_S) is first
+    assert meter.at(100.0 + MEMORY_EVERY_S) is not first
+    meter.close()
+
+
+def test_a_device_with_claimed_memory_is_used_by_its_rank() -> None:
+    meter = MemoryMeter(1 << 40)
+    memory = meter.read()
+    assert (memory.used, memory.total) == (memory.used_by_rank, 1 << 40)
+    meter.close()
