@@ -22,6 +22,7 @@ from control.api import (
     system,
 )
 from control.api.context import Shell
+from control.api.ending import Ending
 from control.clock import Clock
 from control.db.engine import Database
 from control.group_commit import GroupCommit
@@ -40,14 +41,22 @@ def create_app(
 ) -> FastAPI:
     """Return the application over a database whose schema is current.
 
+    `state.drain()` has it prepare for its end: it is not ready any more, another control plane
+    leads, nothing is waited for, and all else is still answered.
+
     Args:
         leads: whether this process may do the periodic work; the API works either way.
         on_start: called once the application takes requests.
     """
-    up_since = clock.now()
     lead = Lead(db, clock)
     syncs = GroupCommit(db, clock, lead.wake)
-    shell = Shell(settings, db, clock, lead.wake, up_since, syncs, lambda: lead.skipped)
+    shell = Shell(
+        settings, db, clock, lead.wake, lambda: lead.up_since, syncs, lambda: lead.skipped
+    )
+
+    def drain() -> None:
+        shell.draining.set()
+        lead.hand_over()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -73,6 +82,8 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.shell = shell
+    app.state.drain = drain
+    app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
     sync.install(app)
     for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts):

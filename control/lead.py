@@ -4,7 +4,9 @@ admits one process; on PostgreSQL for as long as it leads.
 
 from __future__ import annotations
 
-from control.clock import Clock
+from datetime import datetime
+
+from control.clock import Clock, SteadyClock
 from control.clockwork import Clockwork
 from control.db.engine import Database
 from control.leadership import Fence, Leadership
@@ -12,12 +14,20 @@ from control.reconciler import Reconciler
 
 
 class Lead:
-    """Starts a clockwork when its process begins to lead, and stops it when it no longer does."""
+    """Starts a clockwork when its process begins to lead, and stops it when it no longer does.
+
+    Attributes:
+        up_since: since when this process has been hearing nodes, without a gap in time.
+    """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
+        self._reconciler: Reconciler | None = None
         self._clockwork: Clockwork | None = None
+        self.up_since = clock.now()
+        if isinstance(clock, SteadyClock):
+            clock.when_stepped(self._hear_anew)
         self._leadership = None if db.is_sqlite else Leadership(db, self._begin)
 
     @property
@@ -31,6 +41,14 @@ class Lead:
             self._leadership.start()
         else:
             self._begin(None).start()
+
+    def hand_over(self) -> None:
+        """Have another lead as soon as the work that is under way is done; does not wait for it.
+
+        On SQLite there is no other, and the work goes on until `stop`.
+        """
+        if self._leadership is not None:
+            self._leadership.resign()
 
     def stop(self) -> None:
         """End after the work that is under way."""
@@ -46,6 +64,12 @@ class Lead:
 
     def _begin(self, fence: Fence | None) -> Clockwork:
         # Nodes get a whole lease from a new leader: it cannot know for how long nobody listened.
-        reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
-        self._clockwork = Clockwork(self._db, self._clock, reconciler, fence=fence)
+        self._reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
+        self._clockwork = Clockwork(self._db, self._clock, self._reconciler, fence=fence)
         return self._clockwork
+
+    def _hear_anew(self, now: datetime) -> None:
+        """Give nodes a whole lease: time has gone forwards, and nobody could be heard meanwhile."""
+        self.up_since = now
+        if self._reconciler is not None:
+            self._reconciler.up_since = now

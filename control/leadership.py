@@ -32,6 +32,11 @@ LOOK_EVERY_S = 0.5
 ANSWER_WITHIN_MS = 2000
 """A database that is slower than this costs the leader its term."""
 
+SILENT_MS = 4000
+"""A leader from which PostgreSQL hears nothing for so long has stopped without ending (its machine
+was suspended, the process halted), and its lock is let go.
+"""
+
 Fence = Callable[[Connection], None]
 """Raises ConflictError inside a transaction that no longer belongs to the leader."""
 
@@ -74,9 +79,13 @@ class Leadership:
         """Begin to run for the lead."""
         self._thread.start()
 
+    def resign(self) -> None:
+        """Have the term end, if there is one, and do not run again; does not wait for it."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End the term, if there is one, and let another lead."""
-        self._stopping.set()
+        self.resign()
         self._thread.join()
 
     def _run(self) -> None:
@@ -89,7 +98,7 @@ class Leadership:
             self._stopping.wait(LOOK_EVERY_S)
 
     def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(
+        connection = psycopg.connect(
             self._dsn,
             autocommit=True,
             connect_timeout=5,
@@ -98,6 +107,13 @@ class Leadership:
             keepalives_count=3,
             options=f"-c statement_timeout={ANSWER_WITHIN_MS}",
         )
+        # Known since PostgreSQL 14; an older one would refuse a connection that names it.
+        connection.execute(
+            "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = "
+            "'idle_session_timeout'",
+            (str(SILENT_MS),),
+        )
+        return connection
 
     def _candidate(self, connection: psycopg.Connection) -> None:
         while not self._stopping.is_set():

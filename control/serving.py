@@ -9,17 +9,22 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
 from control import auth
 from control.app import create_app
-from control.clock import Clock, SystemClock
+from control.clock import Clock, SteadyClock
 from control.db import rulebook, schema, soundness
 from control.db.engine import Database
+from control.db.instants import source_of
 from control.settings import Settings
 from trainmaster import document
 from trainmaster.errors import UserError
@@ -34,9 +39,40 @@ GRACE_S = 5
 
 
 class HeldError(UserError):
-    """Another process uses this state directory."""
+    """Another process uses this state directory, or this database file."""
 
     code = "home_in_use"
+
+
+class _Server(uvicorn.Server):
+    """Drains after SIGTERM before it stops: nobody new is sent here meanwhile. A second signal ends
+    that.
+
+    Args:
+        drain: called at the first signal, within its handler.
+        drain_s: for how long all is still answered after SIGTERM. Who presses Ctrl-C does not wait.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None], drain_s: float) -> None:
+        super().__init__(config)
+        self._drain = drain
+        self._drain_s = drain_s
+        self._draining = False
+        self._drained_at: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        first, self._draining = not self._draining, True
+        if first:
+            self._drain()
+        if first and sig == signal.SIGTERM and self._drain_s > 0:
+            self._drained_at = time.monotonic() + self._drain_s
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._drained_at is not None and time.monotonic() >= self._drained_at:
+            self.should_exit = True
+        return await super().on_tick(counter)
 
 
 def migrate(settings: Settings) -> bool:
@@ -53,17 +89,23 @@ def migrate(settings: Settings) -> bool:
 def serve(settings: Settings, clock: Clock | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
 
+    Args:
+        clock: None for one that follows the database's.
+
     Raises:
         UserError: the state directory, the port or the database cannot be used.
-        HeldError: another process uses this state directory.
+        HeldError: another process uses this state directory, or the database file.
     """
-    clock = clock or SystemClock()
     with ExitStack() as stack:
         db = stack.enter_context(_opened(settings))
         if db.is_sqlite:
             schema.upgrade(db)
         else:
             schema.require_current(db)
+        if clock is None:
+            clock = steady = SteadyClock(source_of(db))
+            steady.start()
+            stack.callback(steady.stop)
         prepare(settings, db, clock)
         listener = stack.enter_context(_listening(settings))
         address = _address(settings.host, listener.getsockname()[1])
@@ -92,7 +134,7 @@ def serve(settings: Settings, clock: Clock | None = None) -> None:
         # been followed, and what this process holds is still to be put away.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _followed)
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, app.state.drain, settings.drain_s).run(sockets=[listener])
 
 
 def _followed(_number: int, _frame: object) -> None:
@@ -123,9 +165,8 @@ def _default_rules() -> list[Rule]:
 def _opened(settings: Settings) -> Iterator[Database]:
     settings.home.prepare()
     with ExitStack() as stack:
+        stack.enter_context(sole_use(settings))
         if settings.database_url is None:
-            stack.enter_context(held(settings.lock))
-            settings.home.database.parent.mkdir(parents=True, exist_ok=True)
             used_before = settings.home.token(ADMIN_TOKEN) is not None
             soundness.require_sound(settings.home.database, used_before=used_before)
         db = Database(settings.database, timeout_s=settings.database_timeout_s)
@@ -134,22 +175,69 @@ def _opened(settings: Settings) -> Iterator[Database]:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def sole_use(settings: Settings) -> Iterator[None]:
+    """See that no other control plane uses a database on SQLite, from this state directory or from
+    another; on PostgreSQL several may.
+
+    Raises:
+        HeldError: one does.
+        UserError: the database is no file, or its folder cannot be used.
+    """
+    file = sqlite_file(settings.database)
+    with ExitStack() as stack:
+        if settings.database_url is None:
+            settings.home.database.parent.mkdir(parents=True, exist_ok=True)
+            of_home = f"the state directory {settings.home.root}"
+            mend = "set TRAINMASTER_HOME to another folder"
+            stack.enter_context(_held(settings.lock, of_home, mend))
+        if file is not None:
+            lock = file.with_name(f"{file.name}.lock")
+            mend = "let them share a PostgreSQL (docs/high-availability.md)"
+            stack.enter_context(_held(lock, f"the database file {file}", mend))
+        yield
+
+
+def sqlite_file(url: str) -> Path | None:
+    """Return the file of a database on SQLite, with links followed; None for a server's.
+
+    Raises:
+        UserError: it is on SQLite, and in no file.
+    """
+    if not url.startswith("sqlite"):
+        return None
+    try:
+        path = make_url(url).database
+    except ArgumentError as error:
+        raise UserError(f"TRAINMASTER_DATABASE_URL is not a database address: {error}") from error
+    if not path or path == ":memory:" or path.startswith("file:"):
+        raise UserError(
+            "TRAINMASTER_DATABASE_URL must name the database's file by its path, as in "
+            "sqlite:////var/lib/trainmaster/trainmaster.db; or leave it out"
+        )
+    return Path(path).resolve()
+
+
+@contextmanager
+def _held(path: Path, what: str, mend: str) -> Iterator[None]:
     """Hold `path` as long as this process lives.
 
     Raises:
         HeldError: another process does.
+        UserError: its folder cannot be used.
     """
-    with path.open("a+", encoding="ascii") as file:
+    try:
+        file = path.open("a+", encoding="ascii")
+    except OSError as error:
+        raise UserError(f"{what} cannot be used: {error}") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
             holder = file.read().strip()
             raise HeldError(
-                f"another control plane{f' (pid {holder})' if holder else ''} already uses the "
-                "state directory "
-                f"{path.parent}: stop it first, or set TRAINMASTER_HOME to another folder"
+                f"another control plane{f' (pid {holder})' if holder else ''} already uses {what}: "
+                f"stop it first, or {mend}"
             ) from error
         file.truncate(0)
         file.write(f"{os.getpid()}\n")

@@ -14,6 +14,9 @@ from typing import Self
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
 
+DRAIN_S = 3.0
+"""Long enough for a load balancer that looks each second."""
+
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 
@@ -27,6 +30,8 @@ class Settings:
         allow_drills: whether faults may be injected on purpose.
         database_timeout_s: for how long one statement may take on PostgreSQL.
         describe_limit_s: for how long a submission waits for a node to describe its workload.
+        asked_drain_s: for how long everything is still answered after SIGTERM; None leaves it to
+            the database.
     """
 
     home: Home
@@ -37,6 +42,16 @@ class Settings:
     allow_drills: bool = False
     log_level: str = "INFO"
     describe_limit_s: float = 60.0
+    asked_drain_s: float | None = None
+
+    @property
+    def drain_s(self) -> float:
+        """For how long everything is still answered after SIGTERM, so that load balancers notice.
+        Nobody could take over from the one process on SQLite, so it does not linger.
+        """
+        if self.asked_drain_s is not None:
+            return self.asked_drain_s
+        return DRAIN_S if self.database.startswith("postgresql") else 0.0
 
     @property
     def database(self) -> str:
@@ -64,7 +79,8 @@ class Settings:
             host=text("HOST", "127.0.0.1"),
             port=_port(text("PORT", "8700")),
             database_url=text("DATABASE_URL", "") or None,
-            database_timeout_s=_seconds("DATABASE_TIMEOUT_S", text("DATABASE_TIMEOUT_S", "30")),
+            database_timeout_s=_seconds("DATABASE_TIMEOUT_S", text("DATABASE_TIMEOUT_S", "30"), 1),
+            asked_drain_s=_seconds("DRAIN_S", drain, 0) if (drain := text("DRAIN_S", "")) else None,
             allow_drills=_flag("ALLOW_DRILLS", text("ALLOW_DRILLS", "")),
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
         )
@@ -78,14 +94,14 @@ def _port(text: str) -> int:
     )
 
 
-def _seconds(name: str, text: str) -> float:
+def _seconds(name: str, text: str, least: float) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if 1 <= value <= 3600:
+    if least <= value <= 3600:
         return value
-    raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from 1 to 3600")
+    raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from {least:g} to 3600")
 
 
 def _flag(name: str, text: str) -> bool:

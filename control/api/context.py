@@ -27,23 +27,30 @@ class Shell:
 
     Attributes:
         wake: has the due runs looked at now.
-        up_since: when this process began to hear nodes.
+        since: since when this process has been hearing nodes, without a gap in time.
         skipped: how often periodic work was due while it still ran.
         waiting: seats for submissions that wait for a node to describe their workload. They hold a
             thread each, and some must be left for the node that is to answer.
         syncs: stores what nodes say.
         accounts: where the wall time of runs went.
+        draining: set once this process is about to stop. Nothing may wait for long any more.
     """
 
     settings: Settings
     db: Database
     clock: Clock
     wake: Callable[[], None]
-    up_since: datetime
+    since: Callable[[], datetime]
     syncs: GroupCommit
     skipped: Callable[[], int] = int
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)
+    draining: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def up_since(self) -> datetime:
+        """Since when silences of nodes count."""
+        return self.since()
 
 
 def shell_of(request: Request) -> Shell:

@@ -105,7 +105,11 @@ def _ask_a_node(shell: Shell, spec: RunSpec) -> WorkloadInfo:
             row = connection.execute(select(c.state, c.result).where(c.id == chore)).one()
             if row.state == chores.DONE:
                 return _conclusion(chores.known_workload(connection, args))
-        time.sleep(_LOOK_S)
+        if shell.draining.wait(_LOOK_S):
+            raise UnavailableError(
+                "this control plane is about to stop, and nothing was submitted: ask another",
+                code="draining",
+            )
     raise UnavailableError(
         f"no node has described the workload {spec.workload} within "
         f"{shell.settings.describe_limit_s:.0f} s; "

@@ -27,9 +27,13 @@ def healthz() -> Response:
 
 @router.get("/readyz")
 def readyz(shell: WithShell) -> Response:
-    """Answer 200 when the database can be used, else 503 with what is wrong with it and its
-    mend.
+    """Answer 200 when the database can be used and this process is to go on, else 503 with what is
+    wrong and its mend.
     """
+    if shell.draining.is_set():
+        return answer_error(
+            UnavailableError("this control plane is about to stop: ask another", code="draining")
+        )
     try:
         shell.db.probe()
     except UnavailableError as error:
