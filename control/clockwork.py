@@ -1,4 +1,4 @@
-"""What happens by itself, in the process that leads: turns of due runs, compaction of samples,
+"""What happens by itself, in the process that leads: turns of due runs, samples sealed,
 chores of silent nodes, old codes.
 
 Schedules live in memory only; what must not be lost is in the tables. Whoever has news calls
@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
-from control.db import chores, samples, tables
+from control.db import chores, sealing, tables
 from control.db.engine import Database
 from control.leadership import Fence
 from control.reconciler import Reconciler
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 TICK_S = 0.25
 MOST_PAUSE_S = 2.0
 """How long the turns pause at most while the database cannot be used."""
-COMPACT_EVERY_S = 20.0
+TEND_EVERY_S = 20.0
 SWEEP_EVERY_S = 5.0
 FORGET_EVERY_S = 3600.0
 KEEP_ENDED_TOKENS = timedelta(days=30)
@@ -66,7 +66,7 @@ class Clockwork:
     def start(self) -> None:
         """Begin."""
         for work, every_s in (
-            (self.compact, COMPACT_EVERY_S),
+            (self.tend_samples, TEND_EVERY_S),
             (self.release_chores, SWEEP_EVERY_S),
             (self.forget, FORGET_EVERY_S),
         ):
@@ -88,15 +88,16 @@ class Clockwork:
         """Have the due runs looked at now."""
         self._news.set()
 
-    def compact(self) -> None:
-        """Replace small chunks of samples by larger ones, one transaction per rank."""
+    def tend_samples(self) -> None:
+        """Join small chunks of samples and seal old ones, one transaction per rank."""
         with self._db.read() as connection:
-            found = samples.compactable(connection)
-        for run, generation, rank in found:
+            seals = sealing.may_seal(connection, now=self._clock.now())
+            found = sealing.due(connection, seals=seals)
+        for tail in found:
             if self._stopping.is_set():
                 return
             with self._write() as connection:
-                samples.compact(connection, run, generation, rank)
+                sealing.tend(connection, tail, seals=seals)
 
     def release_chores(self) -> None:
         """Give chores of silent nodes to others."""

@@ -11,7 +11,7 @@ from tsdownsample import MinMaxDownsampler
 
 from control.db import chunks
 from control.db.chunks import Floats, Ints
-from control.db.samples import Series
+from control.db.series import Series
 
 
 def thinned(series: Series, points: int) -> Series:

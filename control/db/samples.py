@@ -1,69 +1,97 @@
-"""Samples in SQL: append, read, compact. The only module that knows they are stored in chunks.
+"""Samples in SQL: append and read. With `control.db.sealing` and `control.db.rollups`, which
+rewrite what is old, the only module that knows in which form they are stored.
 
-A chunk is written once and never changed; small ones of the live tail are later replaced by one
-that holds the same rows. Readers ask by lineage (`control.db.segments`), so a step that was redone
-after a rollback is there once, unless everything is asked for.
+What comes in is a chunk: some rows of one rank with all their columns (`control.db.chunks`). Chunks
+of the tail are joined and then sealed into blocks, one row per column (`control.db.blocks`); long
+after the run some series are rolled up. A step that was stored twice counts as it came first: a
+block's rows before any chunk's, an older chunk's before a newer one's. Readers ask by lineage
+(`control.db.segments`), so a step that was redone after a rollback is there once, unless everything
+is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select, true
 
-from control.db import chunks
-from control.db.chunks import Floats, Ints, Rows
+from control.db import blocks, chunks, series
+from control.db.bulk import insert_many
+from control.db.chunks import Rows
 from control.db.segments import Segment
-from control.db.tables import sample_chunks
-from trainmaster.metrics import BY_NAME, Reduce
-from trainmaster.spool import MISSING
+from control.db.series import TOKENS_PER_S, Series, Told
+from control.db.tables import sample_blocks, sample_chunks
+from trainmaster.metrics import Reduce
 
-FULL_ROWS = 1024
-"""Rows of a chunk that is not compacted further: 8 KiB a column."""
+__all__ = [
+    "OVER_RANKS",
+    "TOKENS_PER_S",
+    "Series",
+    "append",
+    "append_many",
+    "chunk_row",
+    "num_rows",
+    "num_skipped",
+    "read",
+    "read_many",
+    "windows",
+]
 
-TOKENS_PER_S = "tokens_per_s"
-_SOURCES = {TOKENS_PER_S: ("tokens", "step_time_s")}
+OVER_RANKS = -1
+"""The rank under which rolled-up reductions over ranks are stored: one column per kind."""
 
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One metric in reading order: generation and step of each point, when it ended, and its
-    value.
-    """
-
-    generations: Ints
-    steps: Ints
-    at: Floats
-    values: Floats
-
-    def __len__(self) -> int:
-        return len(self.steps)
+CHUNK_COLUMNS = (
+    "run",
+    "generation",
+    "rank",
+    "first_step",
+    "last_step",
+    "num_rows",
+    "num_skipped",
+    "columns",
+)
 
 
 def append(connection: Connection, run: str, generation: int, rank: int, rows: Rows) -> None:
-    """Store rows of one rank. That they are new is the caller's business (cursors,
-    `control.db.facts`).
+    """Store rows of one rank; see `append_many`."""
+    append_many(connection, [(run, generation, rank, rows)])
+
+
+def append_many(connection: Connection, items: Iterable[tuple[str, int, int, Rows]]) -> None:
+    """Store rows of (run, generation, rank), in order. That they are new is the caller's business
+    (cursors, `control.db.facts`); steps that are there already stay as they are.
     """
-    if len(rows.steps) == 0:
-        return
-    if not bool(np.all(rows.steps[1:] > rows.steps[:-1])):
-        rows = chunks.joined([rows])
-    connection.execute(
-        insert(sample_chunks).values(run=run, generation=generation, rank=rank, **_row(rows))
+    insert_many(
+        connection,
+        sample_chunks,
+        CHUNK_COLUMNS,
+        [
+            (run, generation, rank, *chunk_row(rows))
+            for run, generation, rank, rows in items
+            if len(rows.steps)
+        ],
     )
 
 
-def _row(rows: Rows) -> dict[str, object]:
+def chunk_row(rows: Rows) -> tuple[int, int, int, int, bytes]:
+    """Return `rows`, which are not none, as the columns of a chunk after its key."""
+    if not bool(np.all(rows.steps[1:] > rows.steps[:-1])):
+        rows = chunks.joined([rows])
+    return (
+        int(rows.steps[0]),
+        int(rows.steps[-1]),
+        len(rows.steps),
+        count_skipped(rows),
+        chunks.encode(rows),
+    )
+
+
+def count_skipped(rows: Rows) -> int:
+    """Return how many steps were attempted and not applied."""
     applied = rows.values.get("applied")
-    return {
-        "first_step": int(rows.steps[0]),
-        "last_step": int(rows.steps[-1]),
-        "num_rows": len(rows.steps),
-        "num_skipped": 0 if applied is None else int(np.count_nonzero(applied == 0.0)),
-        "columns": chunks.encode(rows),
-    }
+    return 0 if applied is None else int(np.count_nonzero(applied == 0.0))
 
 
 def read(
@@ -99,157 +127,28 @@ def read_many(
     reduce: Reduce | None = None,
     live: int | None = None,
 ) -> dict[str, Series]:
-    """Return several series along the same `segments` in one pass over the chunks; see `read`."""
-    wanted = list(
-        dict.fromkeys(source for metric in metrics for source in _SOURCES.get(metric, (metric,)))
-    )
-    only_rank = (
-        rank if rank is not None else 0 if all(_is_same_on_ranks(name) for name in wanted) else None
-    )
-    by_rank = _load(connection, run, wanted, segments, only_rank)
+    """Return several series along the same `segments` in one pass over what is stored; see
+    `read`.
+    """
+    wanted = _sources(metrics)
+    told = _load(connection, run, wanted, segments, _rank_read(wanted, rank))
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
-        ranks = by_rank.get(segment.generation, {})
+        of_generation = told.get(segment.generation)
+        if of_generation is None:
+            continue
         for metric in metrics:
-            series = _derive(metric, ranks, segment, rank, reduce, segment.generation == live)
-            if series is not None:
-                parts[metric].append(series)
-    return {metric: _concatenated(found) for metric, found in parts.items()}
-
-
-def _derive(
-    metric: str,
-    ranks: Mapping[int, Rows],
-    segment: Segment,
-    rank: int | None,
-    reduce: Reduce | None,
-    is_live: bool,
-) -> Series | None:
-    if metric == TOKENS_PER_S:
-        tokens = _one(ranks, "tokens", segment, rank, None, is_live)
-        spent = _one(ranks, "step_time_s", segment, rank, "max", is_live)
-        if tokens is None or spent is None:
-            return None
-        steps, left, right = np.intersect1d(
-            tokens.steps, spent.steps, assume_unique=True, return_indices=True
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = tokens.values[left] / spent.values[right]
-        values[chunks.missing(tokens.values[left]) | chunks.missing(spent.values[right])] = MISSING
-        return Series(np.full(len(steps), segment.generation), steps, tokens.at[left], values)
-    return _one(ranks, metric, segment, rank, reduce, is_live)
-
-
-def _one(
-    ranks: Mapping[int, Rows],
-    metric: str,
-    segment: Segment,
-    rank: int | None,
-    reduce: Reduce | None,
-    is_live: bool,
-) -> Series | None:
-    if rank is None and _is_same_on_ranks(metric):
-        rank = 0
-    if rank is not None:
-        rows = ranks.get(rank)
-        if rows is None or len(rows.steps) == 0:
-            return None
-        return Series(
-            np.full(len(rows.steps), segment.generation), rows.steps, rows.at, rows.values[metric]
-        )
-    if not ranks:
-        return None
-    kind = reduce or BY_NAME[metric].reduce
-    steps, at, values = _reduced([(rows, rows.values[metric]) for rows in ranks.values()], kind)
-    if is_live:
-        complete = np.searchsorted(
-            steps, min(int(rows.steps[-1]) for rows in ranks.values()), side="right"
-        )
-        steps, at, values = steps[:complete], at[:complete], values[:complete]
-    return Series(np.full(len(steps), segment.generation), steps, at, values)
-
-
-def _reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints, Floats, Floats]:
-    """Reduce over ranks, step by step: what was not measured does not count, a measured NaN
-    does.
-    """
-    steps = np.unique(np.concatenate([rows.steps for rows, _ in columns]))
-    matrix = np.full((len(columns), len(steps)), MISSING)
-    at = np.zeros(len(steps))
-    for row, (rows, values) in zip(matrix, columns, strict=True):
-        where = np.searchsorted(steps, rows.steps)
-        row[where] = values
-        at[where] = np.maximum(at[where], rows.at)
-    unknown = chunks.missing(matrix)
-    if kind in {"max", "min"}:
-        filled = np.where(unknown, -np.inf if kind == "max" else np.inf, matrix)
-        # maximum and minimum hand on a NaN; fmax would lose it.
-        reduced = np.maximum.reduce(filled) if kind == "max" else np.minimum.reduce(filled)
-    else:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            reduced = np.where(unknown, 0.0, matrix).sum(axis=0)
-            if kind != "sum":
-                reduced = reduced / (~unknown).sum(axis=0)
-    reduced[unknown.all(axis=0)] = MISSING
-    return steps, at, reduced
-
-
-def _is_same_on_ranks(metric: str) -> bool:
-    known = BY_NAME.get(metric)
-    return known is not None and known.scope == "run"
-
-
-def _concatenated(parts: Sequence[Series]) -> Series:
-    if not parts:
-        empty = np.array([], dtype=np.int64)
-        return Series(empty, empty, np.array([]), np.array([]))
-    return Series(
-        np.concatenate([part.generations for part in parts]),
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate([part.at for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )
-
-
-def _load(
-    connection: Connection,
-    run: str,
-    wanted: Sequence[str],
-    segments: Sequence[Segment],
-    rank: int | None,
-) -> dict[int, dict[int, Rows]]:
-    """Return generation -> rank -> rows of its segment; ranks without rows are left out."""
-    if not segments:
-        return {}
-    c = sample_chunks.c
-    within = or_(
-        *(
-            and_(
-                c.generation == each.generation,
-                c.last_step > each.after_step,
-                c.first_step <= each.last_step,
+            found = series.derive(
+                metric,
+                of_generation,
+                segment,
+                rank=rank,
+                reduce=reduce,
+                is_live=segment.generation == live,
             )
-            for each in segments
-        )
-    )
-    query = (
-        select(c.generation, c.rank, c.columns)
-        .where(c.run == run, within)
-        .order_by(c.first_step, c.id)
-    )
-    if rank is not None:
-        query = query.where(c.rank == rank)
-    parts: dict[tuple[int, int], list[Rows]] = {}
-    for generation, of_rank, columns in connection.execute(query):
-        parts.setdefault((generation, of_rank), []).append(chunks.decode(columns, wanted))
-    bounds = {each.generation: each for each in segments}
-    loaded: dict[int, dict[int, Rows]] = {}
-    for (generation, of_rank), found in parts.items():
-        segment = bounds[generation]
-        rows = chunks.between(chunks.joined(found), segment.after_step, segment.last_step)
-        if len(rows.steps):
-            loaded.setdefault(generation, {})[of_rank] = rows
-    return loaded
+            if found is not None:
+                parts[metric].append(found)
+    return {metric: series.concatenated(found) for metric, found in parts.items()}
 
 
 def windows(
@@ -276,78 +175,240 @@ def windows(
 
 def num_skipped(connection: Connection, run: str, segments: Sequence[Segment]) -> int:
     """Return how many steps of the lineage were attempted and not applied."""
-    c = sample_chunks.c
+    pieces: list[tuple[int, int, int, int]] = []
+    for table in (sample_chunks, sample_blocks):
+        c = table.c
+        query = select(c.generation, c.first_step, c.last_step, c.num_skipped).where(
+            c.run == run, c.rank == 0, c.num_skipped > 0, _within(table, segments)
+        )
+        pieces += [tuple(row) for row in connection.execute(query)] if segments else []
+    pieces.sort()
     total = 0
     for segment in segments:
-        of_segment = (
-            c.run == run,
-            c.generation == segment.generation,
-            c.rank == 0,
-            c.num_skipped > 0,
-        )
-        inside = and_(c.first_step > segment.after_step, c.last_step <= segment.last_step)
-        total += (
-            connection.scalar(
-                select(func.coalesce(func.sum(c.num_skipped), 0)).where(*of_segment, inside)
-            )
-            or 0
-        )
-        cut = and_(~inside, c.last_step > segment.after_step, c.first_step <= segment.last_step)
-        for (columns,) in connection.execute(select(c.columns).where(*of_segment, cut)):
-            rows = chunks.between(
-                chunks.decode(columns, ["applied"]), segment.after_step, segment.last_step
-            )
-            total += int(np.count_nonzero(rows.values["applied"] == 0.0))
+        reached = segment.after_step
+        mine = [piece for piece in pieces if piece[0] == segment.generation]
+        for position, (_, first, last, count) in enumerate(mine):
+            apart = position + 1 == len(mine) or mine[position + 1][1] > last
+            if first > reached and last <= segment.last_step and apart:
+                total += count
+            elif min(last, segment.last_step) > reached:
+                cut = Segment(
+                    segment.generation, max(reached, first - 1), min(last, segment.last_step)
+                )
+                applied = read(connection, run, "applied", [cut], rank=0).values
+                total += int(np.count_nonzero(applied == 0.0))
+            reached = max(reached, last)
     return total
 
 
-def compactable(connection: Connection, *, limit: int = 100) -> list[tuple[str, int, int]]:
-    """Return (run, generation, rank) of those with many small chunks."""
+def num_rows(
+    connection: Connection,
+    run: str,
+    metric: str,
+    segments: Sequence[Segment],
+    *,
+    rank: int | None = None,
+) -> int:
+    """Return how many rows are stored of what a series is read from. While nothing comes late and
+    nothing is rolled up, it does not change for steps that are past.
+    """
+    if not segments:
+        return 0
+    wanted = _sources([metric])
+    only_rank = _rank_read(wanted, rank)
+    total = 0
+    for table in (sample_chunks, sample_blocks):
+        c = table.c
+        asked = [c.run == run, *([] if only_rank is None else [c.rank == only_rank])]
+        if table is sample_blocks:
+            b = sample_blocks.c
+            asked.append(or_(b.metric == blocks.STEP, and_(b.rolled_up, b.metric.in_(wanted))))
+        inside = _inside(table, segments)
+        total += (
+            connection.scalar(select(func.coalesce(func.sum(c.num_rows), 0)).where(*asked, inside))
+            or 0
+        )
+        data = c["columns" if table is sample_chunks else "data"]
+        packed = sample_blocks.c.rolled_up if table is sample_blocks else true()
+        cut = select(c.generation, packed, data).where(*asked, ~inside, _within(table, segments))
+        for generation, is_chunk, stored in connection.execute(cut):
+            steps = (
+                chunks.decode(stored, ()).steps if is_chunk else blocks.decode(stored).view("<i8")
+            )
+            for segment in segments:
+                if segment.generation == generation:
+                    edges = [segment.after_step, segment.last_step]
+                    start, end = np.searchsorted(steps, edges, side="right").tolist()
+                    total += end - start
+    return total
+
+
+def _sources(metrics: Iterable[str]) -> list[str]:
+    found = (source for metric in metrics for source in series.SOURCES.get(metric, (metric,)))
+    return list(dict.fromkeys(found))
+
+
+def _rank_read(wanted: Iterable[str], rank: int | None) -> int | None:
+    if rank is not None:
+        return rank
+    return 0 if all(series.is_same_on_ranks(name) for name in wanted) else None
+
+
+def _within(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
+    """Whether a chunk or a column of a block reaches into a segment."""
+    c = table.c
+    return or_(
+        *(
+            and_(
+                c.generation == each.generation,
+                c.last_step > each.after_step,
+                c.first_step <= each.last_step,
+            )
+            for each in segments
+        )
+    )
+
+
+def _inside(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
+    """Whether all of it lies in a segment."""
+    c = table.c
+    return or_(
+        *(
+            and_(
+                c.generation == each.generation,
+                c.first_step > each.after_step,
+                c.last_step <= each.last_step,
+            )
+            for each in segments
+        )
+    )
+
+
+def _load(
+    connection: Connection,
+    run: str,
+    wanted: Sequence[str],
+    segments: Sequence[Segment],
+    rank: int | None,
+) -> dict[int, dict[str, Told]]:
+    """Return generation -> metric -> what is stored of it in its segment."""
+    if not segments:
+        return {}
+    # Where both are not one snapshot (a write, on PostgreSQL), what is sealed in between is seen
+    # twice, and then joined, rather than not at all.
+    parts = _tail(connection, run, wanted, segments, rank)
+    sealed, rolled = _sealed(connection, run, wanted, segments, rank)
+    for key, found in sealed.items():
+        parts[key] = [*found, *parts.get(key, ())]
+    bounds = {each.generation: each for each in segments}
+    exact: dict[int, dict[int, Rows]] = {}
+    for (generation, of_rank), found in parts.items():
+        rows = _cut(found, bounds[generation])
+        if len(rows.steps):
+            exact.setdefault(generation, {})[of_rank] = _filled(rows, wanted)
+    generations = exact.keys() | {generation for generation, _, _ in rolled}
+    return {
+        generation: {
+            metric: _told(
+                metric,
+                exact.get(generation, {}),
+                {
+                    of_rank: _cut(found, bounds[generation])
+                    for (of_generation, of_rank, of_metric), found in rolled.items()
+                    if (of_generation, of_metric) == (generation, metric)
+                },
+            )
+            for metric in wanted
+        }
+        for generation in generations
+    }
+
+
+def _told(metric: str, exact: Mapping[int, Rows], rolled: Mapping[int, Rows]) -> Told:
+    ranks = dict(exact)
+    for rank, rows in rolled.items():
+        if rank != OVER_RANKS:
+            more = [_measured(exact[rank], metric)] if rank in exact else []
+            ranks[rank] = chunks.joined([rows, *more])
+    return Told(ranks, rolled.get(OVER_RANKS), frozenset(rolled.keys() - {OVER_RANKS}))
+
+
+def _measured(rows: Rows, metric: str) -> Rows:
+    column = rows.values[metric]
+    known = ~chunks.missing(column)
+    return Rows(rows.steps[known], rows.at[known], {metric: column[known]})
+
+
+def _cut(parts: Sequence[Rows], segment: Segment) -> Rows:
+    return chunks.between(chunks.joined(parts), segment.after_step, segment.last_step)
+
+
+def _filled(rows: Rows, wanted: Sequence[str]) -> Rows:
+    lacking = [name for name in wanted if name not in rows.values]
+    if not lacking:
+        return rows
+    absent = chunks.absent(len(rows.steps))
+    return Rows(rows.steps, rows.at, {**rows.values, **dict.fromkeys(lacking, absent)})
+
+
+def _tail(
+    connection: Connection,
+    run: str,
+    wanted: Sequence[str],
+    segments: Sequence[Segment],
+    rank: int | None,
+) -> dict[tuple[int, int], list[Rows]]:
+    """Return (generation, rank) -> rows of its chunks, the oldest chunk first."""
     c = sample_chunks.c
     query = (
-        select(c.run, c.generation, c.rank)
-        .where(c.num_rows < FULL_ROWS)
-        .group_by(c.run, c.generation, c.rank)
-        .having(func.count() > 8)
-        .order_by(func.count().desc())
-        .limit(limit)
+        select(c.generation, c.rank, c.columns)
+        .where(c.run == run, _within(sample_chunks, segments))
+        .order_by(c.id)
     )
-    return [(run, generation, rank) for run, generation, rank in connection.execute(query)]
+    if rank is not None:
+        query = query.where(c.rank == rank)
+    found: dict[tuple[int, int], list[Rows]] = {}
+    for generation, of_rank, columns in connection.execute(query):
+        found.setdefault((generation, of_rank), []).append(chunks.decode(columns, wanted))
+    return found
 
 
-def compact(connection: Connection, run: str, generation: int, rank: int) -> int:
-    """Replace the small chunks of one rank by larger ones with the same rows; return how many are
-    gone.
+_Sealed = dict[tuple[int, int], list[Rows]]
+_RolledUp = dict[tuple[int, int, str], list[Rows]]
+
+
+def _sealed(
+    connection: Connection,
+    run: str,
+    wanted: Sequence[str],
+    segments: Sequence[Segment],
+    rank: int | None,
+) -> tuple[_Sealed, _RolledUp]:
+    """Return (generation, rank) -> rows of its blocks, and (generation, rank, metric) -> rows of
+    what is rolled up.
     """
-    c = sample_chunks.c
-    of_rank = and_(c.run == run, c.generation == generation, c.rank == rank, c.num_rows < FULL_ROWS)
-    found = connection.execute(
-        select(c.id, c.num_rows, c.columns).where(of_rank).order_by(c.first_step, c.id)
-    ).all()
-    gone = 0
-    batch: list[tuple[int, Rows]] = []
-    num_rows = 0
-    for position, (chunk, rows, columns) in enumerate(found):
-        batch.append((chunk, chunks.decode(columns, chunks.names(columns))))
-        num_rows += rows
-        if num_rows >= FULL_ROWS or position == len(found) - 1:
-            gone += _replace(connection, (run, generation, rank), batch)
-            batch, num_rows = [], 0
-    return gone
-
-
-def _replace(
-    connection: Connection, key: tuple[int | str, ...], batch: Sequence[tuple[int, Rows]]
-) -> int:
-    if len(batch) < 2:
-        return 0
-    c = sample_chunks.c
-    ids = [chunk for chunk, _ in batch]
-    removed = connection.execute(delete(sample_chunks).where(c.id.in_(ids))).rowcount
-    assert removed == len(ids), f"chunks {ids} changed while they were compacted"
-    run, generation, rank = key
-    merged = chunks.joined([rows for _, rows in batch])
-    connection.execute(
-        insert(sample_chunks).values(run=run, generation=generation, rank=rank, **_row(merged))
+    c = sample_blocks.c
+    query = (
+        select(c.generation, c.rank, c.metric, c.first_step, c.rolled_up, c.data)
+        .where(
+            c.run == run,
+            c.metric.in_([blocks.STEP, blocks.AT, *wanted]),
+            _within(sample_blocks, segments),
+        )
+        .order_by(c.generation, c.rank, c.first_step)
     )
-    return len(ids) - 1
+    if rank is not None:
+        query = query.where(c.rank == rank)
+    columns: dict[tuple[int, int, int], dict[str, Any]] = {}
+    rolled: _RolledUp = {}
+    for generation, of_rank, metric, first_step, rolled_up, data in connection.execute(query):
+        if rolled_up:
+            names = series.KINDS if of_rank == OVER_RANKS else (metric,)
+            key = (generation, of_rank, metric)
+            rolled.setdefault(key, []).append(chunks.decode(data, names))
+        else:
+            columns.setdefault((generation, of_rank, first_step), {})[metric] = data
+    sealed: _Sealed = {}
+    for (generation, of_rank, _), found in columns.items():
+        sealed.setdefault((generation, of_rank), []).append(blocks.rows_of(found))
+    return sealed, rolled

@@ -53,6 +53,8 @@ runs = Table(
     Column("state_since", Instant, nullable=False),
     Column("desired", _WORD, nullable=False),
     Column("generation", Integer, nullable=False, default=0),
+    # The least number of the next generation; above 0 only after a restore (`control.db.restored`).
+    Column("generation_floor", Integer, nullable=False, default=0, server_default="0"),
     Column("version", BigInteger, nullable=False, default=1),
     Column("priority", Integer, nullable=False, default=0),
     Column("spec", JSON, nullable=False),
@@ -182,6 +184,43 @@ sample_chunks = Table(
     Index(None, "run", "generation", "rank", "last_step"),
     sqlite_autoincrement=True,
 )
+
+# Old rows leave `sample_chunks` for here: one row per column of a block, or per rolled-up series
+# (`control.db.blocks`, `control.db.samples`). `metric` may be `step` or `at`.
+sample_blocks = Table(
+    "sample_blocks",
+    metadata,
+    Column("run", _ID, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("metric", String(64), primary_key=True),
+    Column("first_step", BigInteger, primary_key=True, autoincrement=False),
+    Column("last_step", BigInteger, nullable=False),
+    Column("num_rows", Integer, nullable=False),
+    Column("num_skipped", Integer, nullable=False),
+    Column("rolled_up", Boolean, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    ForeignKeyConstraint(("run", "generation"), _attempt_key),
+)
+
+sample_sealing = Table(
+    "sample_sealing",
+    metadata,
+    Column("id", Integer, CheckConstraint("id = 1", name="one_row"), primary_key=True),
+    Column("not_before", Instant, nullable=False),
+)
+"""One row: until when a control plane that knows no blocks may still run beside this one."""
+
+sample_ageing = Table(
+    "sample_ageing",
+    metadata,
+    Column("run", _ID, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("stage", Integer, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    ForeignKeyConstraint(("run", "generation"), _attempt_key),
+)
+"""How far the samples of a generation have been rolled up (`control.ageing.Stage`)."""
 
 events = Table(
     "events",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.db import chunks, queries, samples, tables
+from control.db import chunks, queries, samples, sealing, tables
 from control.db.engine import Database
 from control.db.load import load
 from control.db.segments import surviving, whole
@@ -134,8 +134,8 @@ def test_compaction_changes_nothing_that_is_read(scene: Scene) -> None:
     before = points(scene)
     assert len(before) == 40
     with scene.db.write() as connection:
-        assert samples.compactable(connection) == [(scene.run, 1, 0)]
-        assert samples.compact(connection, scene.run, 1, 0) == 39
+        [tail] = sealing.due(connection, seals=True)
+        assert sealing.tend(connection, tail, seals=True) == sealing.Done(39, 0)
     assert len(scene.rows(tables.sample_chunks)) == 1
     assert points(scene) == before
     with scene.db.read() as connection:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.db.downsample import thinned
-from control.db.samples import Series
+from control.db.series import Series
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan)), min_size=1, max_size=300)
 

@@ -1,0 +1,174 @@
+"""One metric in reading order, and how what ranks told becomes one value a step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.db import chunks
+from control.db.chunks import Floats, Ints, Rows
+from control.db.segments import Segment
+from trainmaster.metrics import BY_NAME, Reduce
+from trainmaster.spool import MISSING
+
+TOKENS_PER_S = "tokens_per_s"
+SOURCES = {TOKENS_PER_S: ("tokens", "step_time_s")}
+
+KINDS: tuple[Reduce, ...] = ("mean", "max", "min", "sum")
+"""How ranks can become one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric: generation and step of each point, when it ended, and its value.
+
+    Attributes:
+        rolled_up: whether points of it were left out for ever when it grew old.
+    """
+
+    generations: Ints
+    steps: Ints
+    at: Floats
+    values: Floats
+    rolled_up: bool = False
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is stored of one metric in one segment.
+
+    Attributes:
+        by_rank: the rows that each rank told, with the metric among their values.
+        reduced: rows reduced over ranks when they were rolled up, with one column per kind; None
+            where ranks are still reduced as they are read.
+        rolled_up: the ranks whose rows are not all that they told.
+    """
+
+    by_rank: Mapping[int, Rows]
+    reduced: Rows | None = None
+    rolled_up: frozenset[int] = frozenset()
+
+
+def is_same_on_ranks(metric: str) -> bool:
+    """Return whether rank 0 speaks for all."""
+    known = BY_NAME.get(metric)
+    return known is not None and known.scope == "run"
+
+
+def derive(
+    metric: str,
+    told: Mapping[str, Told],
+    segment: Segment,
+    *,
+    rank: int | None,
+    reduce: Reduce | None,
+    is_live: bool,
+) -> Series | None:
+    """Return a metric in one segment: as told, or computed from what was; None where nothing was.
+
+    Args:
+        rank: that rank's values; None for the value of the run.
+        reduce: how ranks become one value; None as the metric is registered.
+        is_live: leave the newest steps out of a reduction until every rank has told them.
+    """
+    if metric != TOKENS_PER_S:
+        return _one(told[metric], metric, segment, rank, reduce, is_live=is_live)
+    tokens = _one(told["tokens"], "tokens", segment, rank, None, is_live=is_live)
+    spent = _one(told["step_time_s"], "step_time_s", segment, rank, "max", is_live=is_live)
+    if tokens is None or spent is None:
+        return None
+    steps, left, right = np.intersect1d(
+        tokens.steps, spent.steps, assume_unique=True, return_indices=True
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = tokens.values[left] / spent.values[right]
+    values[chunks.missing(tokens.values[left]) | chunks.missing(spent.values[right])] = MISSING
+    return Series(
+        np.full(len(steps), segment.generation),
+        steps,
+        tokens.at[left],
+        values,
+        tokens.rolled_up or spent.rolled_up,
+    )
+
+
+def _one(
+    told: Told,
+    metric: str,
+    segment: Segment,
+    rank: int | None,
+    reduce: Reduce | None,
+    *,
+    is_live: bool,
+) -> Series | None:
+    if rank is None and is_same_on_ranks(metric):
+        rank = 0
+    if rank is not None:
+        rows = told.by_rank.get(rank)
+        if rows is None or len(rows.steps) == 0:
+            return None
+        return _series(
+            segment, rows.steps, rows.at, rows.values[metric], rolled_up=rank in told.rolled_up
+        )
+    kind = reduce or BY_NAME[metric].reduce
+    if told.reduced is not None:
+        rows = told.reduced
+        return _series(segment, rows.steps, rows.at, rows.values[kind], rolled_up=True)
+    if not told.by_rank:
+        return None
+    ranks = told.by_rank.values()
+    steps, at, values = reduced([(rows, rows.values[metric]) for rows in ranks], kind)
+    if is_live:
+        complete = np.searchsorted(steps, min(int(rows.steps[-1]) for rows in ranks), side="right")
+        steps, at, values = steps[:complete], at[:complete], values[:complete]
+    return _series(segment, steps, at, values, rolled_up=bool(told.rolled_up))
+
+
+def _series(
+    segment: Segment, steps: Ints, at: Floats, values: Floats, *, rolled_up: bool
+) -> Series:
+    return Series(np.full(len(steps), segment.generation), steps, at, values, rolled_up)
+
+
+def reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints, Floats, Floats]:
+    """Reduce over ranks, step by step: what was not measured does not count, a measured NaN
+    does.
+    """
+    steps = np.unique(np.concatenate([rows.steps for rows, _ in columns]))
+    matrix = np.full((len(columns), len(steps)), MISSING)
+    at = np.zeros(len(steps))
+    for row, (rows, values) in zip(matrix, columns, strict=True):
+        where = np.searchsorted(steps, rows.steps)
+        row[where] = values
+        at[where] = np.maximum(at[where], rows.at)
+    unknown = chunks.missing(matrix)
+    if kind in {"max", "min"}:
+        filled = np.where(unknown, -np.inf if kind == "max" else np.inf, matrix)
+        # maximum and minimum hand on a NaN; fmax would lose it.
+        found = np.maximum.reduce(filled) if kind == "max" else np.minimum.reduce(filled)
+    else:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = np.where(unknown, 0.0, matrix).sum(axis=0)
+            if kind != "sum":
+                found = found / (~unknown).sum(axis=0)
+    found[unknown.all(axis=0)] = MISSING
+    return steps, at, found
+
+
+def concatenated(parts: Sequence[Series]) -> Series:
+    """Return the parts one after another."""
+    if not parts:
+        empty = np.array([], dtype=np.int64)
+        return Series(empty, empty, np.array([]), np.array([]))
+    return Series(
+        np.concatenate([part.generations for part in parts]),
+        np.concatenate([part.steps for part in parts]),
+        np.concatenate([part.at for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        any(part.rolled_up for part in parts),
+    )
