@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
@@ -27,13 +28,14 @@ from control.db.engine import Database
 from control.db.instants import source_of
 from control.settings import Settings
 from trainmaster import document
-from trainmaster.errors import UserError
+from trainmaster.errors import ConflictError, UserError
 from trainmaster.home import ADMIN_TOKEN
 from trainmaster.rule import Rule, RuleFile
 
 log = logging.getLogger(__name__)
 
 PACKS = Path(__file__).parent / "rules" / "packs"
+PREPARE_TRIES = 5
 GRACE_S = 5
 """For how long requests that are under way may go on after SIGTERM."""
 
@@ -142,8 +144,21 @@ def _followed(_number: int, _frame: object) -> None:
 
 
 def prepare(settings: Settings, db: Database, clock: Clock) -> None:
-    """See that the default rules and an admin's token are there."""
-    now = clock.now()
+    """See that the default rules and an admin's token are there.
+
+    Raises:
+        ConflictError: other control planes that start just now are faster, time and again.
+    """
+    for _ in range(PREPARE_TRIES - 1):
+        try:
+            return _prepare(settings, db, clock.now())
+        except ConflictError:
+            # Another control plane begins on the same database; what it wrote is found next.
+            continue
+    return _prepare(settings, db, clock.now())
+
+
+def _prepare(settings: Settings, db: Database, now: datetime) -> None:
     with db.write() as connection:
         seeded = rulebook.seed(connection, _default_rules(), now=now)
         kept = settings.home.token(ADMIN_TOKEN)

@@ -67,6 +67,10 @@ class PostgresCluster:
         with psycopg.connect(self._dsn(), autocommit=True) as connection:
             connection.execute(statement.encode())
 
+    @property
+    def pid(self) -> int:
+        return self._server.pid
+
     def stop(self) -> None:
         self._server.stop()
 
@@ -88,7 +92,7 @@ class PostgresCluster:
 @pytest.fixture(scope="session")
 def postgres_cluster() -> Iterator[PostgresCluster]:
     """The session's private cluster."""
-    with _cluster() as cluster:
+    with private_cluster() as cluster:
         yield cluster
 
 
@@ -97,12 +101,13 @@ def own_postgres_cluster() -> Iterator[PostgresCluster]:
     """A cluster that tests of one module may stop, start and starve. What it has answered to have
     committed is on its way to the disk, as in real life.
     """
-    with _cluster(synchronous_commit="on") as cluster:
+    with private_cluster(synchronous_commit="on") as cluster:
         yield cluster
 
 
 @contextmanager
-def _cluster(**options: str) -> Iterator[PostgresCluster]:
+def private_cluster(**options: str) -> Iterator[PostgresCluster]:
+    """A cluster of its own, with the server's options changed as given."""
     bin_dir = postgres_bin_dir()
     # Not under tmp_path: a Unix socket's path has room for 107 bytes, and pytest's folders are
     # closed to other users.

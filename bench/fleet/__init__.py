@@ -1,0 +1,1 @@
+"""A fleet of simulated agents against real control planes on a real PostgreSQL."""

@@ -1,0 +1,1 @@
+"""How fast samples come from a rank's spool into SQL and out of it again, beside what others do."""
