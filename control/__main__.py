@@ -1,4 +1,4 @@
-"""`python -m control serve` and `python -m control migrate`.
+"""`python -m control serve`, `migrate`, `backup`, `restore` and `restored`.
 
 What a person can mend ends in one sentence on stderr: exit status 2 for what they gave, 3 for what
 is out of reach.
@@ -35,17 +35,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Imported late: `--help` and a bad setting need neither web framework nor database.
         from control import serving
 
-        if given.command == "migrate":
-            changed = serving.migrate(settings)
-            sys.stderr.write(
-                "the schema is up to date now\n" if changed else "the schema was up to date\n"
-            )
-            return 0
-        serving.serve(settings)
+        if given.command == "serve":
+            serving.serve(settings)
+        else:
+            sys.stderr.write(f"{_done(given, settings)}\n")
     except TrainmasterError as error:
         sys.stderr.write(f"{NAME}: {error.message}\n")
         return error.exit_status
     return 0
+
+
+def _done(given: argparse.Namespace, settings: Settings) -> str:
+    """Carry out a command that ends by itself; return what became of it."""
+    from control import backup, serving
+    from control.clock import SystemClock
+
+    if given.command == "migrate":
+        changed = serving.migrate(settings)
+        return "the schema is up to date now" if changed else "the schema was up to date"
+    if given.command == "backup":
+        size = backup.back_up(settings, given.file)
+        return f"wrote {given.file}, {size} bytes"
+    if given.command == "restored":
+        runs = backup.note_restored(settings, SystemClock())
+        return f"noted for {runs} runs; the control planes may be started now"
+    aside = backup.restore(settings, given.file, SystemClock())
+    kept = f"; the database that was there is kept as {aside}" if aside else ""
+    return f"restored {given.file}{kept}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +75,16 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=int, help="where to listen (TRAINMASTER_PORT, 8700; 0: any free port)"
     )
     migrate = commands.add_parser("migrate", help="bring the database's schema up to date")
-    for command in (serve, migrate):
+    backup = commands.add_parser("backup", help="write a back-up of the embedded database")
+    backup.add_argument("file", type=Path, help="the file to write; it must not be there yet")
+    restore = commands.add_parser(
+        "restore", help="put a back-up in the place of the embedded database"
+    )
+    restore.add_argument("file", type=Path, help="what `backup` wrote")
+    restored = commands.add_parser(
+        "restored", help="after pg_restore: have no generation be numbered twice"
+    )
+    for command in (serve, migrate, backup, restore, restored):
         command.add_argument(
             "--home", type=Path, help="the state directory (TRAINMASTER_HOME, .trainmaster)"
         )

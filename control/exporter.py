@@ -74,6 +74,10 @@ def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
     r = tables.runs.c
     shown = or_(r.ended_at.is_(None), r.ended_at > now - KEEP_ENDED)
     rows = connection.execute(select(r.id, r.state, r.generation).where(shown).order_by(r.id)).all()
+    a = tables.attempts.c
+    counted = select(a.run, func.count()).where(a.run.in_([row.id for row in rows]))
+    # Numbers of generations may leap (`control.db.restored`).
+    attempts: dict[str, int] = dict(connection.execute(counted.group_by(a.run)).all())
     state = GaugeMetricFamily(
         "trainmaster_run_state", "1 for the state that the run is in.", labels=["run", "state"]
     )
@@ -86,7 +90,7 @@ def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
     for row in rows:
         for each in State:
             state.add_metric([row.id, str(each)], float(row.state == each))
-        restarts.add_metric([row.id], max(0, row.generation - 1))
+        restarts.add_metric([row.id], max(0, attempts.get(row.id, 0) - 1))
         generation.add_metric([row.id], row.generation)
     yield from (state, restarts, generation)
     yield _checkpoint_ages(connection, [row.id for row in rows if row.state not in TERMINAL], now)

@@ -181,9 +181,10 @@ def _opened(settings: Settings) -> Iterator[Database]:
     settings.home.prepare()
     with ExitStack() as stack:
         stack.enter_context(sole_use(settings))
-        if settings.database_url is None:
+        file = sqlite_file(settings.database)
+        if file is not None:
             used_before = settings.home.token(ADMIN_TOKEN) is not None
-            soundness.require_sound(settings.home.database, used_before=used_before)
+            soundness.require_sound(file, used_before=used_before)
         db = Database(settings.database, timeout_s=settings.database_timeout_s)
         stack.callback(db.close)
         yield db

@@ -25,7 +25,7 @@ LrWindow = tuple[int, int, float]
 @dataclass(frozen=True, slots=True)
 class Run:
     """The run's own row. `version` guards every change; `state` and `desired` are words of
-    `control.lifecycle`.
+    `control.lifecycle`. The next generation gets a number of at least `generation_floor`.
     """
 
     id: str
@@ -40,6 +40,7 @@ class Run:
     started_at: datetime | None = None
     because: str = ""
     code: str | None = None
+    generation_floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, select, tuple_, update
 
-from control.db import chunks, effects, heartbeats, history, levels, samples, tables
+from control.db import chunks, effects, heartbeats, history, levels, restored, samples, tables
 from control.db.chunks import Rows
 from control.db.effects import Told
 from control.db.heartbeats import Described
@@ -113,6 +113,7 @@ def store(
     assert len(by_node) == len(said), "two syncs of one node cannot be stored at once"
     described = heartbeats.store(connection, by_node, stored or {}, now=now)
     placed = levels.placed(connection, by_node)
+    restored.note_unknown(connection, levels.unplaced(by_node, placed), now=now)
     cursors = _cursors(connection, said)
     fresh = [batch for each in said for batch in _fresh(each, cursors[each.node], placed)]
     group = _Group(connection, now)

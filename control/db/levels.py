@@ -58,6 +58,15 @@ def placed(connection: Connection, said: Mapping[str, Sync]) -> dict[tuple[str, 
     }
 
 
+def unplaced(
+    said: Mapping[str, Sync], placed: Mapping[tuple[str, Key], Place]
+) -> set[tuple[str, str, int]]:
+    """Return (node, run, generation) of what nodes speak of though it was not given to them."""
+    given = {(node, run, generation) for node, (run, generation, _) in placed}
+    named = {(node, *key) for node, sync in said.items() for key in _attempts_named(sync)}
+    return named - given
+
+
 def _attempts_named(sync: Sync) -> set[tuple[str, int]]:
     named = {
         key[:2] for batch in sync.batches if (key := parse_rank_stream(batch.stream)) is not None

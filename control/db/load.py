@@ -69,6 +69,7 @@ def load(
             started_at=row["started_at"],
             because=row["because"],
             code=row["code"],
+            generation_floor=row["generation_floor"],
         ),
         attempts=attempts,
         ranks=_ranks(connection, run, row["generation"]),
