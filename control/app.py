@@ -83,9 +83,9 @@ def create_app(
     )
     app.state.shell = shell
     app.state.drain = drain
+    app.add_middleware(sync.SyncDoor, shell=shell)
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
-    sync.install(app)
     for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts):
         app.include_router(module.router)
     return app

@@ -4,28 +4,28 @@ framework's ways. It is read, let in and answered here; `control.group_commit` s
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from control import auth
 from control.api.context import Shell
 from control.api.door import TooLargeError, refuse_unstorable
+from control.api.errors import answer_error
 from control.db.facts import Said
 from trainmaster.document import path_text
-from trainmaster.errors import Problem, SpecError, UserError
+from trainmaster.errors import Problem, SpecError, TrainmasterError, UserError
 from trainmaster.ids import node_id_problem
 from trainmaster.wire import PROTOCOL_VERSION, Sync
 
 PATH = "/v1/nodes/{node}/sync"
+_PATH = re.compile(r"/v1/nodes/([^/]+)/sync")
 
 MAX_BYTES = 32 << 20
 
@@ -60,20 +60,42 @@ def read(node: str, body: bytes) -> Said:
     return Said.of(node, message)
 
 
-class SyncRoute:
-    """`POST /v1/nodes/{node}/sync` as a bare ASGI application."""
+class SyncDoor:
+    """ASGI middleware that answers `POST /v1/nodes/{node}/sync` itself and hands on all else."""
 
-    def __init__(self) -> None:
+    def __init__(self, app: ASGIApp, shell: Shell) -> None:
         assert ("POST", PATH) in auth.LEAST_ROLE
+        self._app = app
+        self._shell = shell
         self._let_in: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What is raised here is answered as everywhere (`control.api.errors`).
-        request = Request(scope, receive)
-        shell: Shell = request.app.state.shell
-        node = request.path_params["node"]
+        if scope["type"] == "http" and scope["method"] == "POST":
+            found = _PATH.fullmatch(scope["path"])
+            if found is not None:
+                await self._answer(found[1], scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _answer(self, node: str, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._exchange(node, scope, receive)
+        except TrainmasterError as error:
+            await answer_error(error)(scope, receive, send)
+            return
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(answer)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    async def _exchange(self, node: str, scope: Scope, receive: Receive) -> bytes:
         refuse_unstorable(node)
-        token_sha256 = await self._admit(shell, request, node)
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        token = auth.bearer(header.decode("latin-1"))
+        token_sha256 = auth.digest(token) if token is not None else ""
+        await self._admit(token, token_sha256, node)
         problem = node_id_problem(node)
         if problem is not None:
             raise UserError(f"the node's name {problem}", code="bad_node")
@@ -82,29 +104,20 @@ class SyncRoute:
             said = read(node, body)
         else:
             said = await run_in_threadpool(read, node, body)
-        answer = await shell.syncs.exchange(said, token_sha256)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(answer)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        return await self._shell.syncs.exchange(said, token_sha256)
 
-    async def _admit(self, shell: Shell, request: Request, node: str) -> str:
-        """Return the digest of the token with which `node` is let in.
+    async def _admit(self, token: str | None, token_sha256: str, node: str) -> None:
+        """Return if `node` is let in.
 
         Raises:
             UnauthenticatedError, ForbiddenError: it is not.
         """
-        token = auth.bearer(request.headers.get("authorization"))
-        token_sha256 = auth.digest(token) if token is not None else ""
         key, now = (token_sha256, node), time.monotonic()
         if self._let_in.get(key, 0.0) <= now:
-            await run_in_threadpool(_let_in, shell, token, node)
+            await run_in_threadpool(_let_in, self._shell, token, node)
             self._let_in[key] = now + LET_IN_FOR_S
             while len(self._let_in) > MAX_LET_IN:
                 self._let_in.popitem(last=False)
-        return token_sha256
 
 
 def _let_in(shell: Shell, token: str | None, node: str) -> None:
@@ -127,11 +140,6 @@ async def _body(receive: Receive) -> bytes:
         parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def install(app: FastAPI) -> None:
-    """Add the route to `app`, before any of the framework's."""
-    app.router.routes.insert(0, Route(PATH, SyncRoute(), methods=["POST"]))
 
 
 def described(paths: Mapping[str, Any]) -> dict[str, Any]:
