@@ -135,7 +135,7 @@ def _last_nodes(newest: Attempt | None) -> set[str]:
 
 def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str) -> None:
     snapshot = turn.snapshot
-    generation = max(snapshot.run.generation + 1, snapshot.run.generation_floor)
+    generation = snapshot.run.next_generation
     if snapshot.attempt is not None:
         generation = max(generation, snapshot.attempt.generation + 1)
     checkpoint = begin.choice.checkpoint

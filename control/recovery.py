@@ -169,7 +169,7 @@ def _retry(
     turn.end_attempt(attempt_state, cause)
     turn.happen(
         Happening.ATTEMPT_FAILED,
-        f"{sentence}. Generation {attempt.generation + 1} will follow.",
+        f"{sentence}. Generation {turn.snapshot.run.next_generation} will follow.",
         cause=cause,
         **data,
     )

@@ -42,6 +42,11 @@ class Run:
     code: str | None = None
     generation_floor: int = 0
 
+    @property
+    def next_generation(self) -> int:
+        """The number of the next attempt."""
+        return max(self.generation + 1, self.generation_floor)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,6 +46,9 @@ POOL_OVERFLOW = 10
 POOL_TIMEOUT_S = 5.0
 """For how long a request waits for a connection."""
 
+TROUBLED_S = 2.0
+"""For how long after a write that failed the database is called troubled."""
+
 _WRITES = "trainmaster_writes"
 
 
@@ -52,7 +56,8 @@ class Database:
     """An engine and the two ways to use it.
 
     Args:
-        timeout_s: for how long one statement may take on PostgreSQL.
+        timeout_s: for how long one statement may take on PostgreSQL, and a write may wait for its
+            turn on SQLite, where it is at most `BUSY_TIMEOUT_S`.
 
     Attributes:
         file: the embedded database's file; None for PostgreSQL.
@@ -65,7 +70,8 @@ class Database:
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.file = self.engine.url.database if self.is_sqlite else None
         self.faults = Faults()
-        self._trouble: DatabaseError | None = None
+        self._turn_timeout_s = min(BUSY_TIMEOUT_S, timeout_s)
+        self._trouble: tuple[DatabaseError, float] | None = None
         self._reader = self.engine
         if not self.is_sqlite:
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
@@ -129,16 +135,21 @@ class Database:
                 driver.execute("PRAGMA foreign_keys=ON")
 
     def probe(self) -> None:
-        """Do nothing if the database can be read and, where the last write failed, written.
+        """Do nothing if the database can be read and, where writes failed, written.
 
         Raises:
-            DatabaseError: it cannot.
+            DatabaseError: it cannot, or writes failed just now: a full disk still takes small ones.
         """
         with self.read() as connection:
             connection.execute(text("SELECT epoch FROM leadership"))
-        if self._trouble is not None:
-            with self.write() as connection:
-                connection.execute(text("UPDATE leadership SET epoch = epoch"))
+        if self._trouble is None:
+            return
+        error, at = self._trouble
+        if time.monotonic() - at < TROUBLED_S:
+            raise error
+        with self.write() as connection:
+            connection.execute(text("UPDATE leadership SET epoch = epoch"))
+        self._trouble = None
 
     def close(self) -> None:
         """Close all pooled connections."""
@@ -147,11 +158,11 @@ class Database:
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         assert self._turn is not None
-        if not self._turn.acquire(timeout=BUSY_TIMEOUT_S):
+        if not self._turn.acquire(timeout=self._turn_timeout_s):
             self.faults.count(Kind.SLOW)
             raise DatabaseError(
                 f"the database file {self.file} is busy: the writers before this one took more "
-                f"than {BUSY_TIMEOUT_S:g} s; see whether its disk is slow",
+                f"than {self._turn_timeout_s:g} s; see whether its disk is slow",
                 Kind.SLOW,
             )
         try:
@@ -163,8 +174,6 @@ class Database:
     def _translated(self, *, writes: bool = False) -> Iterator[None]:
         try:
             yield
-            if writes:
-                self._trouble = None
         except (SQLAlchemyError, sqlite3.Error, psycopg.Error) as error:
             meant = translated(error, file=self.file)
             if meant is None:
@@ -172,7 +181,7 @@ class Database:
             if isinstance(meant, DatabaseError):
                 self.faults.count(meant.kind)
                 if writes and meant.kind != Kind.CLASH:
-                    self._trouble = meant
+                    self._trouble = meant, time.monotonic()
             raise meant from error
 
 
@@ -196,7 +205,7 @@ def _engine(url: str, timeout_s: float) -> Engine:
             max_overflow=POOL_OVERFLOW,
             pool_timeout=POOL_TIMEOUT_S,
             pool_pre_ping=dialect != "sqlite",
-            connect_args={"timeout": BUSY_TIMEOUT_S}
+            connect_args={"timeout": min(BUSY_TIMEOUT_S, timeout_s)}
             if dialect == "sqlite"
             else _postgresql_arguments(parsed.query.get("options"), timeout_s),
         )
@@ -239,12 +248,7 @@ def _to_json(value: Any) -> str:
 def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     # The driver's own BEGIN comes too late (before the first write): we say it ourselves, below.
     connection.isolation_level = None
-    for pragma in (
-        "journal_mode=WAL",
-        "synchronous=NORMAL",
-        "foreign_keys=ON",
-        f"busy_timeout={int(BUSY_TIMEOUT_S * 1000)}",
-    ):
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
