@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Table, and_, false, func, or_, select, true
 
 from control.db import blocks, chunks, series
 from control.db.bulk import insert_many
@@ -258,6 +258,7 @@ def _within(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
     """Whether a chunk or a column of a block reaches into a segment."""
     c = table.c
     return or_(
+        false(),  # a run that has not begun has no segments
         *(
             and_(
                 c.generation == each.generation,
