@@ -12,6 +12,8 @@ The connection must reach PostgreSQL itself: a pooler in transaction mode would 
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -100,6 +102,8 @@ class Leadership:
     def _connect(self) -> psycopg.Connection:
         connection = psycopg.connect(
             self._dsn,
+            # Who leads can be seen in pg_locks and pg_stat_activity.
+            application_name=f"trainmaster {os.getpid()} on {socket.gethostname()}",
             autocommit=True,
             connect_timeout=5,
             keepalives_idle=2,

@@ -15,6 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from control.serving import HeldError, sole_use
+from control.settings import Settings
+from trainmaster.errors import UserError
 from trainmaster.home import Home
 
 ROOT = Path(__file__).parents[3]
@@ -132,3 +135,45 @@ def test_migrate_makes_the_schema_and_serve_on_postgresql_asks_for_it(
     assert command(home, "migrate", **database).returncode == 0
     with serving(home, **database) as (_, address):
         assert httpx.get(f"{address}/readyz", trust_env=False).status_code == 200
+
+
+def test_a_database_file_is_used_by_one_process_under_whatever_name(tmp_path: Path) -> None:
+    first = Settings(Home(tmp_path / "home"))
+    linked = tmp_path / "linked"
+    linked.symlink_to(tmp_path / "home")
+    others = [
+        Settings(
+            Home(tmp_path / "other"), database_url=f"sqlite:///{linked}/control/trainmaster.db"
+        ),
+        Settings(Home(tmp_path / "other"), database_url=f"sqlite:///{first.home.database}"),
+        Settings(Home(linked)),
+        first,
+    ]
+    with sole_use(first):
+        for other in others:
+            told = rf"pid {os.getpid()}.*already uses"
+            with pytest.raises(HeldError, match=told), sole_use(other):
+                pass
+    for other in others:
+        with sole_use(other):
+            pass
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x.db?mode=ro&uri=true"]
+)
+def test_a_database_on_sqlite_must_be_a_file(tmp_path: Path, url: str) -> None:
+    with (
+        pytest.raises(UserError, match="by its path"),
+        sole_use(Settings(Home(tmp_path), database_url=url)),
+    ):
+        pass
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/nowhere/x.db"
+    with (
+        pytest.raises(UserError, match="nowhere"),
+        sole_use(Settings(Home(tmp_path), database_url=url)),
+    ):
+        pass

@@ -86,7 +86,8 @@ def test_events_that_name_no_state_are_passed_over():
 
 @given(
     st.lists(st.tuples(st.floats(0, 50), st.sampled_from(State)), max_size=8),
-    st.lists(st.tuples(st.floats(0, 60), st.floats(0, 5), st.floats(0, 2)), max_size=12),
+    # A rank's clock may be minutes ahead or behind, and be set while it trains.
+    st.lists(st.tuples(st.floats(-400, 400), st.floats(0, 5), st.floats(0, 2)), max_size=12),
 )
 def test_the_buckets_sum_to_the_wall(told, made):
     history = [(after(seconds), f"run_{state}") for seconds, state in sorted(told)]
