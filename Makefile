@@ -3,10 +3,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 FAST := not distributed and not postgres and not prometheus and not processes and not browser \
-	and not scenario and not slow
+	and not scenario and not slow and not matrix
 PYTEST_ARGS ?=
 
-.PHONY: help setup run test check fmt docs lock clean
+.PHONY: help setup run test matrix check fmt docs lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,7 +28,10 @@ check: setup ## format, lint, types, import contracts, fast tests: the gate befo
 # One thread a process: the tests start many, and threads fighting for few cores make them slow and their timing random.
 test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix" $(PYTEST_ARGS)
+
+matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
 
 fmt: setup ## format, and repair what ruff can repair
 	$(BIN)/ruff format

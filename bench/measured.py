@@ -1,4 +1,4 @@
-"""What is logged in every bench: the 20 metrics of a step, as a healthy run would have them.
+"""What is logged in every bench: the 21 metrics of a step, as a healthy run would have them.
 Standard library only, so that each peer is given the very same numbers.
 """
 
@@ -29,6 +29,7 @@ NAMES = (
     "memory_bytes",
     "latency_ms",
     "bandwidth_bytes_per_s",
+    "allreduce_hidden_s",
 )
 NODE_BYTES = 64 << 30
 
@@ -64,4 +65,5 @@ def steps(seed: int = 0) -> Iterator[dict[str, float]]:
             "memory_bytes": float(memory),
             "latency_ms": 1e3 * sync_s,
             "bandwidth_bytes_per_s": 33_554_432.0 / sync_s,
+            "allreduce_hidden_s": 0.5 * sync_s,
         }

@@ -131,7 +131,7 @@ def _spread(plan: Plan, capacities: Sequence[int]) -> list[int] | None:
     """
     if not capacities or sum(capacities) < plan.world_size:
         return None
-    depths = {len(pipeline.layers) for pipeline in plan.pipelines}
+    depths = {plan.ranks_of(pipeline) for pipeline in plan.pipelines}
     if len(depths) == 1 and len(plan.pipelines) >= len(capacities):
         depth = depths.pop()
         whole = _level(len(plan.pipelines), [capacity // depth for capacity in capacities])
@@ -155,7 +155,7 @@ def _as_asked(plan: Plan, free: Mapping[str, list[int]]) -> Placed | Waiting:
     homes: list[str] = []
     for pipeline in plan.pipelines:
         asked = pipeline.nodes
-        depth = len(pipeline.layers)
+        depth = plan.ranks_of(pipeline)
         homes += asked if len(asked) == depth else [asked[0] if asked else next(iter(free))] * depth
     for node in dict.fromkeys(homes):
         if node not in free:
@@ -178,7 +178,7 @@ def _placed(plan: Plan, homes: Sequence[str], free: Mapping[str, list[int]]) -> 
     pipelines = []
     first = 0
     for pipeline in plan.pipelines:
-        last = first + len(pipeline.layers)
+        last = first + plan.ranks_of(pipeline)
         pipelines.append(pipeline.model_copy(update={"nodes": tuple(homes[first:last])}))
         first = last
     return Placed(plan.model_copy(update={"pipelines": tuple(pipelines)}), placements)

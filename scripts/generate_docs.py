@@ -8,6 +8,7 @@ import ast
 import re
 from pathlib import Path
 
+from scripts.matrix_page import matrix_page
 from trainmaster.metrics import DERIVED, STEP_METRICS, Metric
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +113,11 @@ def architecture_page() -> str:
     return _with_block("ARCHITECTURE.md", "tree", tree())
 
 
-PAGES = {"docs/metrics.md": metrics_page, "ARCHITECTURE.md": architecture_page}
+PAGES = {
+    "docs/metrics.md": metrics_page,
+    "docs/matrix.md": matrix_page,
+    "ARCHITECTURE.md": architecture_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

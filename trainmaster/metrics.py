@@ -110,9 +110,16 @@ STEP_METRICS: tuple[Metric, ...] = (
         "bandwidth_bytes_per_s",
         "bytes/s",
         "rank",
-        "Bytes that a ring all-reduce moves per rank, over its duration.",
+        "Bytes that a ring of replicas moves per rank to sum gradients, over its duration.",
         "mean",
         "trainmaster_link_bandwidth_bytes_per_second",
+    ),
+    Metric(
+        "allreduce_hidden_s",
+        "s",
+        "rank",
+        "Time in which gradients were under way while the pipeline still ran.",
+        "mean",
     ),
 )
 

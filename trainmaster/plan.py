@@ -1,7 +1,8 @@
 """The resolved strategy of an attempt, and how it follows from what a spec asks.
 
 A plan is data: pipelines (replicas), their stages as layer counts, their shares as micro-batches.
-Ranks are numbered replica by replica, stage by stage, so who does what follows from the plan alone
+With `virtual` stages per rank a pipeline has that many times as many stages as ranks; with `tensor`
+each of its places is taken by so many ranks. Who does what follows from the plan alone
 (`trainmaster.layout`).
 """
 
@@ -11,15 +12,17 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from trainmaster import cells
+from trainmaster.cells import Cell, Offload, Zero
 from trainmaster.errors import Problem, SpecError
-from trainmaster.schedules import SCHEDULES
+from trainmaster.schedules import KNOWN
 
 MIB = 1 << 20
 
-Zero = Literal[0, 1, 2, 3]
-Offload = Literal["none", "optimizer", "parameters"]
 Recompute = Literal["none", "selective", "full"]
 Positive = Annotated[int, Field(ge=1)]
+DEFAULT_VIRTUAL = 2
+"""Stages per rank of a schedule that takes any number of them."""
 
 
 class Strict(BaseModel):
@@ -29,8 +32,8 @@ class Strict(BaseModel):
 
 
 class PipelineAsk(Strict):
-    """One pipeline as a spec may spell it out: layer counts per stage and its number of
-    micro-batches.
+    """One pipeline as a spec may spell it out: layer counts per stage, its number of micro-batches,
+    and a node for each of its ranks.
     """
 
     layers: Annotated[list[Positive], Field(min_length=1)]
@@ -46,7 +49,7 @@ class ParallelAsk(Strict):
     tensor: Positive = 1
     micro_batch: Positive | None = None
     schedule: str = "1f1b"
-    virtual: Positive = 1
+    virtual: Positive | None = None
     zero: Zero = 0
     offload: Offload = "none"
     recompute: Recompute = "none"
@@ -72,7 +75,7 @@ class Prediction(Resolved):
 
 
 class Pipeline(Resolved):
-    """One replica: `layers[s]` layers on stage s, at home on `nodes[s]` once placed;
+    """One replica: `layers[s]` layers on stage s, its ranks at home on `nodes` once placed;
     `micro_batches` is its share of a step.
     """
 
@@ -99,7 +102,20 @@ class Plan(Resolved):
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return sum(len(pipeline.layers) for pipeline in self.pipelines) * self.tensor
+        return sum(map(self.ranks_of, self.pipelines))
+
+    def depth_of(self, pipeline: Pipeline) -> int:
+        """Return how many places a pipeline has, each with `virtual` stages and `tensor` ranks."""
+        return len(pipeline.layers) // self.virtual
+
+    def ranks_of(self, pipeline: Pipeline) -> int:
+        """Return the number of ranks of one pipeline."""
+        return self.depth_of(pipeline) * self.tensor
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether replicas are cut in different places."""
+        return len({pipeline.layers for pipeline in self.pipelines}) > 1
 
     @property
     def micro_batches(self) -> int:
@@ -120,8 +136,8 @@ class Plan(Resolved):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def stages(self) -> int:
-        """Stages of the deepest pipeline."""
-        return max(len(pipeline.layers) for pipeline in self.pipelines)
+        """Places of the deepest pipeline: its stages, where a rank holds one."""
+        return max(map(self.depth_of, self.pipelines))
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -173,7 +189,7 @@ def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
     plan = Plan(
         micro_batch=micro_batch,
         schedule=ask.schedule,
-        virtual=ask.virtual,
+        virtual=virtual_of(ask),
         zero=ask.zero,
         offload=ask.offload,
         recompute=ask.recompute,
@@ -200,73 +216,87 @@ def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Pro
                 f"{global_batch}",
             )
         )
-    schedule = SCHEDULES[plan.schedule]
     for replica, pipeline in enumerate(plan.pipelines):
-        where = f"parallel.pipelines[{replica}]"
-        stages = len(pipeline.layers)
-        if sum(pipeline.layers) != num_layers:
-            problems.append(
-                Problem(
-                    f"{where}.layers",
-                    f"stages hold {sum(pipeline.layers)} layers, but the model has {num_layers}",
-                )
-            )
-        if schedule.needs_micro_batch_per_stage and pipeline.micro_batches < stages:
-            problems.append(
-                Problem(
-                    where,
-                    f"{plan.schedule} needs at least as many micro-batches as stages, but replica "
-                    f"{replica} has {pipeline.micro_batches} for {stages} stages: use a smaller "
-                    f"micro_batch, fewer stages, or gpipe",
-                )
-            )
-    if len({pipeline.layers for pipeline in plan.pipelines}) > 1:
+        problems.extend(_pipeline_problems(plan, replica, pipeline, num_layers))
+    problems.extend(_refused(cell_of(plan)))
+    return problems
+
+
+def _pipeline_problems(
+    plan: Plan, replica: int, pipeline: Pipeline, num_layers: int
+) -> list[Problem]:
+    where, problems = f"parallel.pipelines[{replica}]", []
+    if sum(pipeline.layers) != num_layers:
         problems.append(
             Problem(
-                "parallel.pipelines",
-                "replicas with different cuts (ragged pipelines) are not proven in this version",
+                f"{where}.layers",
+                f"stages hold {sum(pipeline.layers)} layers, but the model has {num_layers}",
             )
         )
+    if len(pipeline.layers) % plan.virtual:
+        problems.append(
+            Problem(
+                f"{where}.layers",
+                f"{len(pipeline.layers)} stages cannot be dealt out {plan.virtual} to a rank "
+                f"(virtual {plan.virtual})",
+            )
+        )
+    elif plan.schedule in KNOWN:
+        refusal = KNOWN[plan.schedule].refusal(
+            ranks=plan.depth_of(pipeline),
+            virtual=plan.virtual,
+            micro_batches=pipeline.micro_batches,
+        )
+        if refusal is not None:
+            advice = "use a smaller micro_batch, fewer stages, or gpipe"
+            problems.append(Problem(where, f"{refusal} in replica {replica}: {advice}"))
     return problems
+
+
+def virtual_of(ask: ParallelAsk) -> int:
+    """Return the stages per rank: as asked, else what the schedule needs, else the least it can
+    make use of.
+    """
+    if ask.virtual is not None or ask.schedule not in KNOWN:
+        return ask.virtual or 1
+    needed = KNOWN[ask.schedule].virtual
+    return DEFAULT_VIRTUAL if needed is None else needed
+
+
+def cell_of(plan: Plan) -> Cell:
+    """Return the cell of `trainmaster.cells` that a plan lies in."""
+    return Cell(plan.schedule, plan.zero, plan.tensor > 1, plan.is_ragged, plan.offload)
+
+
+def _refused(cell: Cell) -> list[Problem]:
+    return [Problem(f"parallel.{each.key}", each.because) for each in cells.refusals(cell)]
 
 
 def _unproven(ask: ParallelAsk) -> list[Problem]:
     """Refuse by name each cell that no test compares with a single process."""
-    problems = []
-    if ask.schedule not in SCHEDULES:
-        known = ", ".join(sorted(SCHEDULES))
+    cuts = {tuple(each.layers) for each in ask.pipelines or ()}
+    cell = Cell(ask.schedule, ask.zero, ask.tensor > 1, len(cuts) > 1, ask.offload)
+    problems = _refused(cell)
+    if ask.recompute != "none":
         problems.append(
             Problem(
-                "parallel.schedule", f"{ask.schedule!r} is not known; this version runs {known}"
+                "parallel.recompute",
+                f"{ask.recompute!r} is not proven in this version; leave it at 'none'",
             )
         )
-    asked: dict[str, tuple[object, object]] = {
-        "tensor": (ask.tensor, 1),
-        "virtual": (ask.virtual, 1),
-        "zero": (ask.zero, 0),
-        "offload": (ask.offload, "none"),
-        "recompute": (ask.recompute, "none"),
-        "sync_every": (ask.sync_every, 1),
-    }
-    for field, (value, proven) in asked.items():
-        if value != proven:
-            problems.append(
-                Problem(
-                    f"parallel.{field}",
-                    f"{value!r} is not proven in this version; leave it at {proven!r}",
-                )
-            )
     return problems
 
 
 def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem]:
     problems = []
-    if ask.pipelines is None and ask.stages > num_layers:
+    num_stages = ask.stages * virtual_of(ask)
+    if ask.pipelines is None and num_stages > num_layers:
+        per_rank = f" ({virtual_of(ask)} to a rank)" if virtual_of(ask) > 1 else ""
         problems.append(
             Problem(
                 "parallel.stages",
-                f"{ask.stages} stages for {num_layers} layers: at most {num_layers} stages "
-                f"are possible",
+                f"{num_stages} stages for {num_layers} layers: at most {num_layers} stages "
+                f"are possible{per_rank}",
             )
         )
     if ask.micro_batch is not None and global_batch % ask.micro_batch:
@@ -304,9 +334,10 @@ def _range_problems(ask: ParallelAsk, num_layers: int) -> list[Problem]:
     assert ask.layers is not None
     if ask.pipelines is not None:
         return [Problem("parallel.layers", "give either layers or pipelines, not both")]
-    if len(ask.layers) != ask.stages:
+    num_stages = ask.stages * virtual_of(ask)
+    if len(ask.layers) != num_stages:
         return [
-            Problem("parallel.layers", f"{len(ask.layers)} layer ranges for {ask.stages} stages")
+            Problem("parallel.layers", f"{len(ask.layers)} layer ranges for {num_stages} stages")
         ]
     expected = 0
     for stage, bounds in enumerate(ask.layers):
@@ -339,20 +370,27 @@ def _pipelines(
     if ask.layers is not None:
         layers = tuple(last - first for first, last in ask.layers)
     else:
-        layers = even_split(num_layers, ask.stages)
+        layers = even_split(num_layers, ask.stages * virtual_of(ask))
     shares = ask.shares or [micro_batches // ask.replicas] * ask.replicas
     return [(layers, share, ()) for share in shares]
 
 
 def _default_micro_batch(ask: ParallelAsk, global_batch: int) -> int:
     """Choose the largest micro-batch that leaves each replica four micro-batches per stage, or as
-    near as divisors allow.
+    near as divisors and the schedule allow.
     """
     if ask.shares is not None:
         return max(1, global_batch // sum(ask.shares))
+    virtual = virtual_of(ask)
     per_replica = global_batch // ask.replicas
-    wanted = max(1, per_replica // (4 * ask.stages))
-    return max(size for size in range(1, wanted + 1) if per_replica % size == 0)
+    wanted = max(1, per_replica // (4 * ask.stages * virtual))
+    sizes = [size for size in range(wanted, 0, -1) if per_replica % size == 0]
+    schedule = KNOWN[ask.schedule]
+    for size in sizes:
+        micro_batches = per_replica // size
+        if not schedule.refusal(ranks=ask.stages, virtual=virtual, micro_batches=micro_batches):
+            return size
+    return sizes[0]
 
 
 def _nearest_divisor(total: int, wanted: int) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainmaster.batches import normalise
-from trainmaster.layout import RankRole, roles, sample_range, stage_ranks
-from trainmaster.plugins import load_workload
+from trainmaster.errors import Problem, SpecError
+from trainmaster.layout import RankRole, roles, sample_range
+from trainmaster.plugins import WithOptimizer, Workload, load_workload
+from trainmaster.spec import OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
+from worker.bucket import Sharing
 from worker.data.agreement import agree
 from worker.data.batches import BatchReader
 from worker.emulation import Pace, message_s
@@ -14,13 +19,13 @@ from worker.faults import Faults
 from worker.launch import Launch, Link
 from worker.optimizer import Optimizer
 from worker.orders import InboxFile, OrderDesk
+from worker.parameters import Piece, held
 from worker.pipeline import Pipeline
-from worker.reduce import GradientBuckets
+from worker.reduce import Gradients
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
 from worker.timeline import Meter, measure_messages
-from worker.training_state import trainable
-from worker.workload import build_stage
+from worker.workload import build_layers, layer_of
 
 
 def course_of(assignment: Assignment) -> Course:
@@ -35,6 +40,7 @@ def course_of(assignment: Assignment) -> Course:
         train=train,
         skip=normalise([*train.skip, *assignment.skip]),
         lr_windows=(*own_windows, *assignment.lr_windows),
+        sync_every=assignment.plan.sync_every,
     )
 
 
@@ -53,25 +59,28 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         wants_inputs=role.is_first_stage,
         wants_targets=role.is_last_stage,
     )
-    layers = build_stage(
-        workload.layers(),
-        first_layer=role.first_layer,
-        end_layer=role.end_layer,
-        seed=spec.train.seed,
-    )
-    parameters = list(trainable(layers).items())
+    layers = build_layers(workload.layers(), role.layers, seed=spec.train.seed)
     joined = groups.join(
         store=assignment.store,
         prefix=f"{assignment.run}/{assignment.generation}",
         plan=plan,
         role=role,
     )
-    pace = Pace(launch.emulation, num_layers=role.end_layer - role.first_layer)
+    pace = Pace(launch.emulation)
     meter = Meter(pace)
     links = links_by_rank(launch)
     measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
-    first = reader.read(course.batch(1)).inputs
-    buckets = GradientBuckets(parameters, bucket_bytes=plan.bucket_bytes, group=joined.stage)
+    first = reader.read(course.passes(course.batch(1))[0]).inputs
+    gradients = Gradients(
+        held(layers, tensor=role.tensor),
+        role.stages,
+        joined.segments,
+        bucket_bytes=plan.bucket_bytes,
+        sharing=Sharing(
+            plan.zero, plan.replicas, role.replica, on_host=plan.offload == "optimizer"
+        ),
+        links=links,
+    )
     inbox = InboxFile(launch.inbox)
     return Machinery(
         plan=plan,
@@ -86,20 +95,35 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             role=role,
             groups=joined,
             meter=meter,
-            after_backward=buckets.gather,
+            collector=gradients,
             input_M=None if first is None else first[: plan.micro_batch],
         ),
-        buckets=buckets,
-        optimizer=Optimizer(parameters, spec.train.optimizer, workload),
+        gradients=gradients,
+        optimizer=optimizer_of(gradients.pieces, spec.train.optimizer, workload),
         meter=meter,
         faults=Faults(inbox, spool, pace, rank=launch.rank, node=launch.node),
         spool=spool,
         data_sha256=agree(reader.sha256, joined.world),
-        replica_links={
-            rank: links[rank] for rank in stage_ranks(plan, role.stage) if rank in links
-        },
         desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,
     )
+
+
+def optimizer_of(pieces: Sequence[Piece], spec: OptimizerSpec, workload: Workload) -> Optimizer:
+    """Return the optimizer of this rank's pieces.
+
+    Raises:
+        SpecError: the workload brings its own, which would be given parts of parameters.
+    """
+    divided = [piece for piece in pieces if tuple(piece.updated.shape) != piece.shape]
+    if divided and isinstance(workload, WithOptimizer):
+        message = (
+            f"the workload brings its own optimizer, which would see only a part of "
+            f"{divided[0].name}: use zero 0 and tensor 1, or the spec's optimizer"
+        )
+        raise SpecError([Problem("workload", message)])
+    # Built in the order of the layers, whatever the order of buckets.
+    ordered = sorted(pieces, key=lambda piece: layer_of(piece.name))
+    return Optimizer([(piece.name, piece.updated) for piece in ordered], spec, workload)
 
 
 def links_by_rank(launch: Launch) -> dict[int, Link]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from trainmaster.errors import ConflictError
+from trainmaster.errors import ConflictError, Problem, SpecError
 from trainmaster.ids import checkpoint_id
 from trainmaster.manifest import Parent
 from trainmaster.wire import Assignment, Resume
 from worker.checkpoint.reader import open_checkpoint
+from worker.checkpoint.tensors import as_shard
 from worker.checkpoint.writer import CheckpointWriteError, NonFiniteStateError, save
 from worker.data.agreement import refuse_changed
 from worker.step import Course, Machinery
@@ -54,7 +56,7 @@ class Checkpointer:
 
     def _save(self, position: Position) -> str | None:
         parts, assignment = self._parts, self._assignment
-        tensors = tensors_of(parts.layers, parts.optimizer)
+        tensors = tensors_of(parts.layers, parts.gradients.pieces, parts.optimizer, parts.role)
         started = time.perf_counter()
         try:
             saved = save(
@@ -64,7 +66,7 @@ class Checkpointer:
                 step=position.step,
                 layout=assignment.plan.model_dump(mode="json", exclude={"predicted"}),
                 parent=parent_of(assignment.resume),
-                tensors=tensors if parts.role.replica == 0 else {},
+                tensors=tensors,
                 state=self._state(position) if parts.role.rank == 0 else None,
                 group=parts.groups.checkpoint,
                 rank=parts.role.rank,
@@ -95,6 +97,7 @@ class Checkpointer:
             "applied_updates": position.applied_updates,
             "seed": train.seed,
             "global_batch": train.global_batch,
+            "sync_every": self._course.sync_every,
             "data_source": self._assignment.spec.data.source,
             "data_sha256": self._parts.data_sha256,
             "steps": train.steps,
@@ -123,10 +126,28 @@ def restore(assignment: Assignment, parts: Machinery) -> Position:
     position = position_of(found.state, expected_step=resume.step)
     if found.state.get("data_source") == assignment.spec.data.source:
         refuse_changed(found.state.get("data_sha256"), parts.data_sha256)
-    state = optimizer_tensors(found.manifest, parts.layers)
-    found.load(named_for_loading(parts.layers, state))
-    parts.optimizer.adopt(state)
+    refuse_other_steps(found.state, assignment.plan.sync_every)
+    state = optimizer_tensors(found.manifest, parts.gradients.pieces)
+    found.load(named_for_loading(parts.layers, state, parts.role))
+    parts.gradients.refresh()
+    parts.optimizer.adopt({name: as_shard(tensor).tensor for name, tensor in state.items()})
     return position
+
+
+def refuse_other_steps(state: dict[str, Any], sync_every: int) -> None:
+    """Refuse to go on with steps of another size: which samples come next follows from their
+    number.
+
+    Raises:
+        SpecError: they consumed another number of global batches each.
+    """
+    saved = state.get("sync_every", 1)
+    if saved != sync_every:
+        message = (
+            f"{sync_every} would change which samples a step consumes: the steps of the checkpoint "
+            f"took {saved} global batches each; leave it at {saved}, or submit a new run"
+        )
+        raise SpecError([Problem("parallel.sync_every", message)])
 
 
 def parent_of(resume: Resume | None) -> Parent | None:

@@ -12,8 +12,14 @@ from typing import Final, Literal
 
 from worker.launch import Emulation, Link
 
-Work = Literal["forward", "backward", "loss"]
-_LAYER_TIMES: Final[dict[Work, int]] = {"forward": 1, "backward": 2, "loss": 0}
+Work = Literal["forward", "backward", "input", "weights", "loss"]
+_LAYER_TIMES: Final[dict[Work, int]] = {
+    "forward": 1,
+    "backward": 2,
+    "input": 1,
+    "weights": 1,
+    "loss": 0,
+}
 SLOW_FACTOR: Final = 3.0
 """How much longer compute takes under the drill `slow`."""
 
@@ -21,20 +27,18 @@ SLOW_FACTOR: Final = 3.0
 class Pace:
     """How much longer a piece of compute should have taken on the device that this rank plays."""
 
-    def __init__(self, emulation: Emulation, *, num_layers: int) -> None:
+    def __init__(self, emulation: Emulation) -> None:
         self._speed = emulation.speed or 1.0
-        self._layers_s = (
-            None if emulation.layer_time_s is None else emulation.layer_time_s * num_layers
-        )
+        self._layer_s = emulation.layer_time_s
         self.slow_until = 0.0
         """Instant on the monotonic clock until which the drill `slow` lasts."""
 
-    def rest_s(self, work: Work, elapsed_s: float, now: float) -> float:
+    def rest_s(self, work: Work, num_layers: int, elapsed_s: float, now: float) -> float:
         """Return the seconds to sleep after `elapsed_s` of real work. A backward takes twice a
-        forward.
+        forward; where it is split, its halves take as long as one each.
         """
-        if self._layers_s is not None:
-            wanted = self._layers_s * _LAYER_TIMES[work]
+        if self._layer_s is not None:
+            wanted = self._layer_s * num_layers * _LAYER_TIMES[work]
         else:
             wanted = elapsed_s / self._speed
         wanted = max(wanted, elapsed_s)
@@ -42,9 +46,9 @@ class Pace:
             wanted *= SLOW_FACTOR
         return wanted - elapsed_s
 
-    def rest(self, work: Work, elapsed_s: float) -> None:
+    def rest(self, work: Work, num_layers: int, elapsed_s: float) -> None:
         """Sleep what is missing."""
-        seconds = self.rest_s(work, elapsed_s, time.monotonic())
+        seconds = self.rest_s(work, num_layers, elapsed_s, time.monotonic())
         if seconds > 0:
             time.sleep(seconds)
 

@@ -1,6 +1,9 @@
-"""Process groups of one generation: everybody, my pipeline, my stage, and one for checkpoints.
+"""Process groups of one generation: everybody, my pipeline, my place, one for each of my segments,
+and one for checkpoints.
 
-Every rank creates all groups in the same order, since that is what torch asks for.
+Every rank creates all groups in the same order, since that is what torch asks for. Each segment has
+its own: replicas finish their stages in different orders, and operations of one group must not
+pass each other.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from trainmaster.layout import RankRole, replica_ranks, stage_ranks
+from trainmaster.layout import RankRole, Segment, place_ranks, replica_ranks, segments
 from trainmaster.plan import Plan
 
 PEER_TIMEOUT: Final = timedelta(minutes=10)
@@ -23,18 +26,31 @@ STORE_TIMEOUT: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentGroup:
+    """A segment of this rank's layers, and the ranks that sum its gradients; no group where this
+    rank is the only one.
+    """
+
+    segment: Segment
+    group: dist.ProcessGroup | None
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """The groups that a rank belongs to.
 
     Attributes:
-        pipeline: the ranks of its replica, first stage first.
-        stage: the ranks that hold the same layers, one per replica: they sum gradients.
+        pipeline: the ranks of its replica with the same part of the tensors, first place first.
+        place: the ranks of its replica that hold the other parts of the same tensors; None where
+            there is one part.
+        segments: its segments in order of layers.
         checkpoint: all ranks, apart from `world` so that saving never mixes with training.
     """
 
     world: dist.ProcessGroup
     pipeline: dist.ProcessGroup
-    stage: dist.ProcessGroup
+    place: dist.ProcessGroup | None
+    segments: tuple[SegmentGroup, ...]
     checkpoint: dist.ProcessGroup
 
 
@@ -55,14 +71,29 @@ def join(*, store: str, prefix: str, plan: Plan, role: RankRole) -> Groups:
         world_size=plan.world_size,
         timeout=PEER_TIMEOUT,
     )
-    pipelines = [_group(replica_ranks(plan, replica)) for replica in range(plan.replicas)]
-    stages = [_group(stage_ranks(plan, stage)) for stage in range(plan.stages)]
+    pipelines = [
+        _group(replica_ranks(plan, replica, tensor))
+        for replica in range(plan.replicas)
+        for tensor in range(plan.tensor)
+    ]
+    places = {
+        ranks: _group(ranks) if plan.tensor > 1 else None
+        for replica, pipeline in enumerate(plan.pipelines)
+        for stage in range(plan.depth_of(pipeline))
+        if (ranks := place_ranks(plan, replica, stage))
+    }
+    found = [
+        SegmentGroup(segment, _group(segment.ranks) if plan.replicas > 1 else None)
+        for tensor in range(plan.tensor)
+        for segment in segments(plan, tensor)
+    ]
     world = dist.group.WORLD
     assert world is not None, "init_process_group makes the world"
     return Groups(
         world=world,
-        pipeline=pipelines[role.replica],
-        stage=stages[role.stage],
+        pipeline=pipelines[role.replica * plan.tensor + role.tensor],
+        place=places[place_ranks(plan, role.replica, role.stage)],
+        segments=tuple(each for each in found if role.rank in each.segment.ranks),
         checkpoint=_group(tuple(range(plan.world_size))),
     )
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from trainmaster.layout import RankRole
 from trainmaster.orders import OrderWord
 from trainmaster.plan import Plan
-from worker.reduce import Norms
+from worker.bucket import Norms
 
 Told = tuple[OrderWord, int]
 """An order as rank 0 tells it: (word, seq)."""
@@ -31,7 +31,7 @@ class Contribution:
 
     Attributes:
         own: its gradients before they were summed over replicas.
-        summed: its gradients after.
+        summed: its gradients after; with zero 2, its rows of them.
         span_s: the duration of its whole pass.
     """
 
@@ -86,16 +86,18 @@ class StatusVector:
             plan.replicas,
             plan.world_size,
         )
+        self._shares_sums = plan.zero >= 2
 
     def encode(self, seen: Contribution, role: RankRole) -> list[float]:
         """Return this rank's vector."""
         layers = [0.0] * self._num_layers
-        if role.replica == 0:
+        speaks = role.tensor == 0  # the other ranks of its place have seen the same losses
+        if role.replica == 0 or self._shares_sums:
             for layer, square in seen.summed.squares.items():
                 layers[layer] = square
         replicas, spans = [0.0] * self._num_replicas, [0.0] * self._num_replicas
         replicas[role.replica] = sum(seen.own.squares.values())
-        if role.is_first_stage:
+        if role.is_first_stage and speaks:
             spans[role.replica] = seen.span_s
         non_finite = [0.0] * self._num_ranks
         non_finite[role.rank] = seen.own.num_non_finite + (not math.isfinite(seen.loss_sum))
@@ -103,8 +105,8 @@ class StatusVector:
         return [
             float(word),
             float(seq),
-            seen.loss_sum,
-            seen.weight,
+            seen.loss_sum if speaks else 0.0,
+            seen.weight if speaks else 0.0,
             *layers,
             *replicas,
             *spans,

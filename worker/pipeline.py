@@ -5,20 +5,22 @@ schedule.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.pipelining.schedules import get_schedule_class
 
 from trainmaster.layout import RankRole
 from trainmaster.plan import Plan
 from trainmaster.plugins import Workload
-from trainmaster.schedules import SCHEDULES
+from trainmaster.schedules import Schedule, named, order_of
 from worker.groups import Groups
-from worker.stage import MeasuredStage, make_stage
+from worker.order_runtime import run_order
+from worker.stage import Collector, MeasuredStage, make_stages
 from worker.timeline import Meter
+from worker.workload import StageLayers
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,46 +38,70 @@ class Pipeline:
     """Runs this rank's part of its replica.
 
     After the backward of each micro-batch, the parameters' gradients have grown by those of its
-    plain loss sum, and `after_backward` is called.
+    plain loss sum, and the collector is told.
     """
 
     def __init__(
         self,
-        layers: nn.Module,
+        layers: StageLayers,
         *,
         workload: Workload,
         plan: Plan,
         role: RankRole,
         groups: Groups,
         meter: Meter,
-        after_backward: Callable[[], None],
+        collector: Collector,
         input_M: torch.Tensor | None,
     ) -> None:
         self._workload = workload
         self._meter = meter
-        self._role = role
         self._weights: list[torch.Tensor | float] = []
-        self._stage: MeasuredStage = make_stage(
-            layers, role, groups.pipeline, meter, after_backward, input_M
+        schedule = named(plan.schedule)
+        self._stages: list[MeasuredStage] = make_stages(
+            layers,
+            role,
+            groups.pipeline,
+            partial(schedule.rank_of, role.num_stages, plan.virtual),
+            meter,
+            collector,
+            input_M,
         )
-        schedule_class = get_schedule_class(SCHEDULES[plan.schedule].torch_class)
+        micro_batches = plan.pipelines[role.replica].micro_batches
         # The divisor is the weight of all replicas, known only after the pass.
-        self._schedule = schedule_class(
-            self._stage,
-            n_microbatches=plan.pipelines[role.replica].micro_batches,
+        self._schedule = (
+            self._of_torch(schedule, micro_batches)
+            if schedule.torch_class
+            else run_order(
+                order_of(schedule.name, role.num_stages, plan.virtual, micro_batches),
+                self._stages,
+                micro_batches,
+                self._loss_sum,
+            )
+        )
+
+    def _of_torch(self, schedule: Schedule, micro_batches: int) -> Any:
+        is_single = schedule.virtual == 1
+        return get_schedule_class(schedule.torch_class)(
+            self._stages[0] if is_single else self._stages,
+            n_microbatches=micro_batches,
             loss_fn=self._loss_sum,
             scale_grads=False,
         )
 
-    def run(self, inputs: torch.Tensor | None, targets: torch.Tensor | None) -> Pass:
+    def run(
+        self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_final: bool = True
+    ) -> Pass:
         """Run the replica's share forward and backward.
 
         Args:
             inputs: the share's inputs on the first stage, None elsewhere.
             targets: the share's targets on the last stage, None elsewhere.
+            is_final: whether no other pass follows in this step.
         """
         started = time.perf_counter()
         self._weights.clear()
+        for stage in self._stages:
+            stage.is_final = is_final
         losses: list[torch.Tensor] = []
         args = () if inputs is None else (inputs,)
         self._schedule.step(*args, target=targets, losses=losses, return_outputs=False)
@@ -84,7 +110,7 @@ class Pipeline:
         return Pass(loss_sum, weight, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
-        with self._meter.computing("loss"):
+        with self._meter.computing("loss", 0):
             loss, weight = self._workload.loss(output_M, target_M)
         self._weights.append(weight)
         return loss

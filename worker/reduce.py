@@ -1,4 +1,4 @@
-"""Gradients of a stage, summed over micro-batches and replicas.
+"""Gradients of a rank, summed over micro-batches and replicas.
 
 A micro-batch's gradients are float32, and their bits do not depend on the layout. Their sum is kept
 in float64 until the update: in whatever order micro-batches and replicas are added, the rounded
@@ -6,156 +6,246 @@ result is the same but for about one value in 10^8. So a run's losses do not dri
 layouts, which float32 sums let them do within a hundred steps. The price is twice the bytes on the
 wire, and eight more per parameter in memory.
 
+Parameters lie in buckets. During the last backward of a stage each bucket is sent off as soon as
+its last gradient is there, while the backward goes on; what a schedule computes later (weights'
+gradients of their own) is sent when it is done. Buckets of a segment leave in one fixed order on
+all replicas.
+
 DistributedDataParallel is not used: it averages with equal weights, which is wrong for unequal
 shares, and its hooks miss weight gradients that some schedules compute later.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
-import torch.distributed as dist
-from torch import nn
+from torch.utils.hooks import RemovableHandle
 
+from trainmaster.layout import Stage
+from worker.bucket import SUM_DTYPE, Bucket, Norms, Sharing, added
 from worker.emulation import ring_s
+from worker.groups import SegmentGroup
 from worker.launch import Link
+from worker.parameters import Held, Piece
 from worker.workload import layer_of
 
-NamedParameters = Sequence[tuple[str, nn.Parameter]]
-SUM_DTYPE: Final = torch.float64
-
-
-@dataclass(frozen=True, slots=True)
-class Norms:
-    """Squared 2-norms of gradients by layer, in float64, and how many values are not finite."""
-
-    squares: dict[int, float]
-    num_non_finite: int
+__all__ = ["Gradients", "Norms", "Sharing", "Synchronisation"]
 
 
 @dataclass(frozen=True, slots=True)
 class Synchronisation:
-    """What summing gradients over replicas took; nothing when there is one replica."""
+    """What summing gradients over replicas took; nothing when there is one replica.
+
+    Attributes:
+        seconds: in which the rank had nothing else to do.
+        num_bytes: of gradients.
+        moved_bytes: that a ring moves per rank for it.
+        hidden_s: in which gradients were under way while its pipeline still ran.
+    """
 
     seconds: float
     num_bytes: int
+    moved_bytes: float = 0.0
+    hidden_s: float = 0.0
+
+    @property
+    def whole_s(self) -> float:
+        """Seconds from the first bucket's departure to the last one's arrival, pauses left out."""
+        return self.seconds + self.hidden_s
 
 
-class _Bucket:
-    """Some parameters: their gradients of one micro-batch, which a backward fills in place, and the
-    sums of all of them; each a flat buffer.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        num_elements = sum(parameter.numel() for parameter in parameters)
-        self.gradients = torch.zeros(num_elements, dtype=parameters[0].dtype)
-        self.sums = torch.zeros(num_elements, dtype=SUM_DTYPE)
-        self.views: list[torch.Tensor] = []
-        offset = 0
-        for parameter in parameters:
-            end = offset + parameter.numel()
-            parameter.grad = self.gradients[offset:end].view_as(parameter)
-            self.views.append(self.sums[offset:end])
-            offset = end
+NOTHING: Final = Synchronisation(0.0, 0)
 
 
-class GradientBuckets:
-    """The gradients of some parameters in buckets of at most `bucket_bytes` (or one parameter) on
-    the wire.
+class Gradients:
+    """The gradients of all parameters of a rank, in buckets of at most `bucket_bytes` (or one
+    parameter) on the wire, segment by segment.
 
     Parameters fill buckets from the last to the first: a backward finishes them in that order.
     """
 
     def __init__(
-        self, parameters: NamedParameters, *, bucket_bytes: int, group: dist.ProcessGroup
+        self,
+        parameters: Sequence[Held],
+        stages: Sequence[Stage],
+        segments: Sequence[SegmentGroup],
+        *,
+        bucket_bytes: int,
+        sharing: Sharing,
+        links: Mapping[int, Link],
     ) -> None:
-        self._group = group
-        self._num_replicas = group.size()
-        runs = _partition(parameters, bucket_bytes)
-        self._buckets = [_Bucket([parameter for _, parameter in run]) for run in runs]
-        self._layers = [layer_of(name) for run in runs for name, _ in run]
-        self.num_bytes = sum(bucket.sums.nbytes for bucket in self._buckets)
+        """Args:
+        links: emulated links to other ranks, by rank.
+        """
+        self._sharing = sharing
+        self._links = links
+        self._factor = 1.0
+        self._hooks: list[RemovableHandle] = []
+        self._stages: dict[int, list[list[Bucket]]] = {stage.index: [] for stage in stages}
+        for each in reversed(segments):
+            first, end = each.segment.first_layer, each.segment.end_layer
+            mine = [one for one in parameters if first <= layer_of(one.name) < end]
+            [stage] = [s for s in stages if s.first_layer <= first < s.end_layer]
+            buckets = [
+                Bucket(run, each.group, each.segment.ranks, sharing)
+                for run in partition(mine, bucket_bytes)
+            ]
+            self._stages[stage.index].append(buckets)
+        self._left: list[Bucket] = []
+        """In order of departure."""
 
-    def zero(self) -> None:
-        """Begin a new step."""
-        for bucket in self._buckets:
-            bucket.gradients.zero_()
-            bucket.sums.zero_()
+    @property
+    def buckets(self) -> list[Bucket]:
+        """All buckets, those of the last stage first."""
+        return [
+            bucket
+            for stage in sorted(self._stages, reverse=True)
+            for segment in self._stages[stage]
+            for bucket in segment
+        ]
 
-    def gather(self) -> None:
-        """Add what the backward of one micro-batch left in the parameters' gradients."""
-        for bucket in self._buckets:
-            bucket.sums.add_(bucket.gradients)
-            bucket.gradients.zero_()
+    @property
+    def pieces(self) -> list[Piece]:
+        """What the optimizer of this rank updates."""
+        return [piece for bucket in self.buckets for piece in bucket.pieces]
 
-    def scale(self, factor: float) -> None:
-        """Multiply all sums by `factor`."""
-        for bucket in self._buckets:
-            bucket.sums.mul_(factor)
+    def begin(self, factor: float = 1.0) -> None:
+        """Begin a new step, whose sums are to be multiplied by `factor`."""
+        self._factor = factor
+        self._left = []
+        for bucket in self.buckets:
+            bucket.open()
+
+    def gather(self, stage: int) -> None:
+        """Add what the backward of one micro-batch left in the gradients of a stage."""
+        for segment in self._stages[stage]:
+            for bucket in segment:
+                bucket.gather()
+
+    def arm(self, stage: int) -> None:
+        """Send each bucket of a stage off as soon as the backward that begins now has filled it."""
+        for segment in self._stages[stage]:
+            waiting = {bucket: len(bucket.parameters) for bucket in segment}
+            for bucket in segment:
+                for one in bucket.parameters:
+                    told = self._told(bucket, segment, waiting)
+                    hook = one.parameter.register_post_accumulate_grad_hook(told)
+                    self._hooks.append(hook)
+
+    def _told(
+        self, bucket: Bucket, segment: list[Bucket], waiting: dict[Bucket, int]
+    ) -> Callable[[torch.Tensor], None]:
+        def told(parameter: torch.Tensor) -> None:
+            waiting[bucket] -= 1
+            for each in segment:
+                if waiting[each] > 0:
+                    break
+                if not each.has_left:
+                    self._send(each)
+
+        return told
+
+    def close(self, stage: int) -> None:
+        """Send off what is left of a stage: its last gradient is there."""
+        while self._hooks:
+            self._hooks.pop().remove()
+        for segment in self._stages[stage]:
+            for bucket in segment:
+                if not bucket.has_left:
+                    self._send(bucket)
+
+    def _send(self, bucket: Bucket) -> None:
+        bucket.gather()
+        bucket.send(self._factor)
+        self._left.append(bucket)
+
+    def finish(self) -> Synchronisation:
+        """Wait until all sums over replicas are there; the replicas hold the same bits then."""
+        assert len(self._left) == len(self.buckets), "a stage was not closed"
+        if self._sharing.num_replicas == 1:
+            return NOTHING
+        began = time.perf_counter()
+        free = 0.0
+        spans = []
+        for bucket in self._left:
+            left, arrived = bucket.receive()
+            delay_s = ring_s(self._links_of(bucket), self._sharing.num_replicas, bucket.num_bytes)
+            free = max(arrived, free) + delay_s * bucket.laps / 2
+            spans.append((left, free))
+        if free > time.perf_counter():
+            time.sleep(max(0.0, free - time.perf_counter()))
+        seconds = time.perf_counter() - began
+        hidden = covered_s([(left, min(end, began)) for left, end in spans])
+        num_bytes = sum(bucket.num_bytes for bucket in self._left)
+        once = 1 - 1 / self._sharing.num_replicas
+        moved = sum(bucket.laps * once * bucket.num_bytes for bucket in self._left)
+        return Synchronisation(seconds, num_bytes, moved, hidden)
+
+    def _links_of(self, bucket: Bucket) -> dict[int, Link]:
+        return {rank: self._links[rank] for rank in bucket.ranks if rank in self._links}
+
+    def own_norms(self) -> Norms:
+        """Return the norms of this replica's sums, as they were before they left."""
+        return added(bucket.own for bucket in self.buckets)
+
+    def summed_norms(self) -> Norms:
+        """Return the norms of the sums over all replicas, or of this rank's part of them."""
+        return added(bucket.summed for bucket in self.buckets)
 
     def publish(self, factor: float) -> None:
-        """Make the sums times `factor` the parameters' gradients, for the optimizer to apply."""
-        for bucket in self._buckets:
-            torch.mul(bucket.sums, factor, out=bucket.gradients)
+        """Make the sums times `factor` the gradients of the pieces, for the optimizer to apply."""
+        for bucket in self.buckets:
+            bucket.publish(factor)
 
-    def reduce(self, links: dict[int, Link]) -> Synchronisation:
-        """Sum over the replicas; afterwards each of them holds the same bits.
-
-        Args:
-            links: emulated links to the other replicas of this stage, by rank.
-        """
-        if self._num_replicas == 1:
-            return Synchronisation(0.0, 0)
-        started = time.perf_counter()
-        works = [
-            dist.all_reduce(bucket.sums, group=self._group, async_op=True)
-            for bucket in self._buckets
-        ]
-        for work in works:
-            assert work is not None, "this rank is in its stage's group"
-            work.wait()
+    def share(self) -> None:
+        """Make what every replica has updated everybody's."""
+        if self._sharing.parts == 1 and not self._sharing.on_host:
+            return
+        for bucket in self.buckets:
+            bucket.give()
+        if self._sharing.parts == 1:
+            return
+        for bucket in self.buckets:
+            bucket.take()
+        num_replicas = self._sharing.num_replicas
         delay_s = sum(
-            ring_s(links, self._num_replicas, bucket.sums.nbytes) for bucket in self._buckets
+            ring_s(self._links_of(bucket), num_replicas, bucket.num_weight_bytes) / 2
+            for bucket in self.buckets
         )
         if delay_s > 0:
             time.sleep(delay_s)
-        return Synchronisation(time.perf_counter() - started, self.num_bytes)
 
-    def norms(self) -> Norms:
-        """Measure all sums. Each parameter's square is taken alone and added up by layer, so that a
-        layer's has the same bits in every layout.
-        """
-        views = [view for bucket in self._buckets for view in bucket.views]
-        if not views:
-            return Norms({}, 0)
-        norms = torch.stack(torch._foreach_norm(views)).tolist()
-        squares: dict[int, float] = {}
-        for layer, norm in zip(self._layers, norms, strict=True):
-            squares[layer] = squares.get(layer, 0.0) + norm * norm
-        return Norms(squares, 0 if all(map(math.isfinite, norms)) else self._num_non_finite())
-
-    def _num_non_finite(self) -> int:
-        return sum(int((~torch.isfinite(bucket.sums)).sum()) for bucket in self._buckets)
+    def refresh(self) -> None:
+        """Take the weights anew from the parameters, after somebody else has filled them."""
+        for piece in self.pieces:
+            if piece.updated.data_ptr() != piece.target.data_ptr():
+                piece.updated.data.copy_(piece.target)
 
 
-def _partition(
-    parameters: NamedParameters, bucket_bytes: int
-) -> list[list[tuple[str, nn.Parameter]]]:
+def covered_s(spans: Sequence[tuple[float, float]]) -> float:
+    """Return the seconds that lie in at least one of the spans (begin, end)."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def partition(parameters: Sequence[Held], bucket_bytes: int) -> list[list[Held]]:
     """Cut the parameters, last first, into runs of one dtype whose sums take at most
     `bucket_bytes`; a larger parameter is a run of its own.
     """
-    runs: list[list[tuple[str, nn.Parameter]]] = []
+    runs: list[list[Held]] = []
     used = 0
-    for name, parameter in reversed(parameters):
-        size = parameter.numel() * SUM_DTYPE.itemsize
-        if not runs or used + size > bucket_bytes or runs[-1][0][1].dtype != parameter.dtype:
+    for one in reversed(parameters):
+        size = one.local.numel() * SUM_DTYPE.itemsize
+        if not runs or used + size > bucket_bytes or runs[-1][0].local.dtype != one.local.dtype:
             runs.append([])
             used = 0
-        runs[-1].append((name, parameter))
+        runs[-1].append(one)
         used += size
     return runs

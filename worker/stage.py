@@ -1,13 +1,13 @@
-"""One stage of a pipeline: torch's PipelineStage, measured, with static metadata from one trial run
-down the pipeline.
+"""The stages of a pipeline that this rank holds: torch's PipelineStage, measured, with static
+metadata from one trial run down the pipeline.
 
 M is the size of a micro-batch; activations keep it as their first axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,105 +15,174 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from trainmaster.errors import Problem, SpecError
-from trainmaster.layout import RankRole
+from trainmaster.layout import RankRole, Stage
 from worker.timeline import Meter
+from worker.workload import StageLayers
 
 CPU: Final = torch.device("cpu")
 _DTYPES: Final = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _MAX_AXES: Final = 8
 
+RankOf = Callable[[int], int]
+"""Stage of the pipeline -> rank within the pipeline's group that holds it."""
+
+
+class Collector(Protocol):
+    """Takes what backwards leave in the parameters' gradients of a stage."""
+
+    def gather(self, stage: int) -> None:
+        """One micro-batch's gradients are whole."""
+        ...
+
+    def arm(self, stage: int) -> None:
+        """The backward that begins now is the stage's last of this step."""
+        ...
+
+    def close(self, stage: int) -> None:
+        """The stage's gradients of this step are whole."""
+        ...
+
 
 class MeasuredStage(PipelineStage):
-    """A stage that counts the seconds of its forwards and backwards, and hands over what each
-    backward leaves in the parameters' gradients.
+    """A stage that counts the seconds of its forwards and backwards, and hands over what they leave
+    in the parameters' gradients.
+
+    Attributes:
+        is_final: whether the pass that runs is the last one of its step.
     """
 
     def __init__(
-        self, *args: Any, meter: Meter, after_backward: Callable[[], None], **kwargs: Any
+        self, *args: Any, stage: Stage, meter: Meter, collector: Collector, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._num_layers = stage.end_layer - stage.first_layer
         self._meter = meter
-        self._after_backward = after_backward
+        self._collector = collector
+        self.is_final = True
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
-        with self._meter.computing("forward"):
+        with self._meter.computing("forward", self._num_layers):
             return super().forward_one_chunk(*args, **kwargs)
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        """Run one micro-batch backward."""
-        with self._meter.computing("backward"):
-            super().backward_one_chunk(*args, **kwargs)
-            self._after_backward()
+    def backward_one_chunk(
+        self,
+        bwd_chunk_id: int,
+        loss: Any = None,
+        full_backward: bool = True,
+        last_backward: bool = False,
+    ) -> None:
+        """Run one micro-batch backward; without the weights' gradients if not `full_backward`."""
+        if not full_backward:
+            with self._meter.computing("input", self._num_layers):
+                super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+            return
+        is_last = last_backward and self.is_final
+        with self._meter.computing("backward", self._num_layers):
+            if is_last:
+                self._collector.arm(self.stage_index)
+            super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
+            self._hand_over(is_last)
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        """Compute the weights' gradients of one micro-batch."""
+        is_last = last_backward and self.is_final
+        with self._meter.computing("weights", self._num_layers):
+            if is_last:
+                self._collector.arm(self.stage_index)
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+            self._hand_over(is_last)
+
+    def _hand_over(self, is_last: bool) -> None:
+        if is_last:
+            self._collector.close(self.stage_index)
+        else:
+            self._collector.gather(self.stage_index)
 
 
-def make_stage(
-    layers: nn.Module,
+def make_stages(
+    layers: StageLayers,
     role: RankRole,
     group: dist.ProcessGroup,
+    rank_of: RankOf,
     meter: Meter,
-    after_backward: Callable[[], None],
+    collector: Collector,
     input_M: torch.Tensor | None,
-) -> MeasuredStage:
-    """Return this rank's stage; collective over the pipeline.
+) -> list[MeasuredStage]:
+    """Return this rank's stages; collective over the pipeline.
 
     Args:
-        after_backward: called after the backward of each micro-batch.
+        layers: all that this rank holds.
         input_M: a micro-batch of inputs on the first stage; None elsewhere.
 
     Raises:
         SpecError: a layer gives something else than one tensor that the next stage can be
             differentiated by.
     """
-    input_M, output_M = _trial_run(layers, role, group, input_M)
-    return MeasuredStage(
-        layers,
-        role.stage,
-        role.num_stages,
-        CPU,
-        input_args=_example(input_M),
-        output_args=_example(output_M),
-        group=group,
-        meter=meter,
-        after_backward=after_backward,
-    )
+    made = []
+    output_M: torch.Tensor | None = None
+    for stage in role.stages:
+        part = layers.part(stage.first_layer, stage.end_layer)
+        if stage.index > 0:
+            own = rank_of(stage.index - 1) == role.stage
+            input_M = output_M if own else _receive(rank_of(stage.index - 1), group)
+        assert input_M is not None, "the first stage is given its input"
+        output_M = _trial(part, stage, input_M)
+        is_last = stage.index == role.num_pipeline_stages - 1
+        if not is_last:
+            _refuse_unfit(output_M, stage)
+            if rank_of(stage.index + 1) != role.stage:
+                _send(output_M, rank_of(stage.index + 1), group)
+        made.append(
+            MeasuredStage(
+                part,
+                stage.index,
+                role.num_pipeline_stages,
+                CPU,
+                input_args=_example(input_M),
+                output_args=_example(output_M),
+                group=group,
+                stage=stage,
+                meter=meter,
+                collector=collector,
+            )
+        )
+    return made
 
 
-def _trial_run(
-    layers: nn.Module, role: RankRole, group: dist.ProcessGroup, input_M: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run one micro-batch through all stages without gradients, so that each learns its shapes by
-    what really arrives.
+def _trial(part: nn.Module, stage: Stage, input_M: torch.Tensor) -> torch.Tensor:
+    """Run one micro-batch through a stage without gradients, so that each learns its shapes by what
+    really arrives.
     """
-    if input_M is None:
-        input_M = _receive(dist.get_global_rank(group, role.stage - 1), group)
-    was_training = layers.training
-    layers.eval()
+    was_training = part.training
+    part.eval()
     with torch.no_grad():
-        output_M = layers(input_M)
-    layers.train(was_training)
+        output_M = part(input_M)
+    part.train(was_training)
     if not isinstance(output_M, torch.Tensor):
-        raise _problem(role, f"{type(output_M).__name__}; a layer must give one tensor")
-    if not role.is_last_stage:
-        if output_M.dtype not in _DTYPES or output_M.dim() > _MAX_AXES:
-            gives = f"{output_M.dtype} of {output_M.dim()} axes"
-            raise _problem(role, f"{gives}, which cannot be handed to the next stage")
-        _send(output_M, dist.get_global_rank(group, role.stage + 1), group)
-    return input_M, output_M
+        raise _problem(stage, f"{type(output_M).__name__}; a layer must give one tensor")
+    return output_M
+
+
+def _refuse_unfit(output_M: torch.Tensor, stage: Stage) -> None:
+    if output_M.dtype not in _DTYPES or output_M.dim() > _MAX_AXES:
+        gives = f"{output_M.dtype} of {output_M.dim()} axes"
+        raise _problem(stage, f"{gives}, which cannot be handed to the next stage")
 
 
 def _send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup) -> None:
-    head = [tensor.dim(), _DTYPES.index(tensor.dtype), *tensor.shape]
-    dist.send(torch.tensor(head + [0] * (2 + _MAX_AXES - len(head))), dst=peer, group=group)
-    dist.send(tensor.contiguous(), dst=peer, group=group)
+    head: Sequence[int] = [tensor.dim(), _DTYPES.index(tensor.dtype), *tensor.shape]
+    head = [*head, *[0] * (2 + _MAX_AXES - len(head))]
+    dist.send(torch.tensor(head), group_dst=peer, group=group)
+    dist.send(tensor.contiguous(), group_dst=peer, group=group)
 
 
 def _receive(peer: int, group: dist.ProcessGroup) -> torch.Tensor:
     head = torch.zeros(2 + _MAX_AXES, dtype=torch.int64)
-    dist.recv(head, src=peer, group=group)
+    dist.recv(head, group_src=peer, group=group)
     num_axes, dtype, *shape = head.tolist()
     tensor = torch.empty(shape[:num_axes], dtype=_DTYPES[dtype])
-    dist.recv(tensor, src=peer, group=group)
+    dist.recv(tensor, group_src=peer, group=group)
     return tensor
 
 
@@ -121,5 +190,5 @@ def _example(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor).requires_grad_(tensor.is_floating_point())
 
 
-def _problem(role: RankRole, gives: str) -> SpecError:
-    return SpecError([Problem("workload", f"layer {role.end_layer - 1} gives {gives}")])
+def _problem(stage: Stage, gives: str) -> SpecError:
+    return SpecError([Problem("workload", f"layer {stage.end_layer - 1} gives {gives}")])

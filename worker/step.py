@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from trainmaster.batches import Range, batch_of_step
 from trainmaster.layout import RankRole
@@ -16,15 +15,14 @@ from worker import guard
 from worker.data.batches import BatchReader
 from worker.faults import Faults
 from worker.groups import Groups
-from worker.launch import Link
 from worker.optimizer import LrWindows, Optimizer, lr_factor
 from worker.orders import OrderDesk
-from worker.pipeline import Pipeline
-from worker.reduce import GradientBuckets
+from worker.pipeline import Pass, Pipeline
+from worker.reduce import Gradients
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
 from worker.timeline import Meter
-from worker.workload import step_seed
+from worker.workload import StageLayers, step_seed
 
 _CLIP_EPSILON = 1e-6
 
@@ -33,15 +31,23 @@ _CLIP_EPSILON = 1e-6
 class Course:
     """What fixes every step of an attempt: the spec's numbers, the batches nobody consumes, the
     learning rate's windows.
+
+    Attributes:
+        sync_every: passes over a global batch that make one step, hence one batch.
     """
 
     train: TrainSpec
     skip: tuple[Range, ...]
     lr_windows: LrWindows
+    sync_every: int = 1
 
     def batch(self, step: int) -> int:
         """Return the batch that `step` consumes."""
         return batch_of_step(step, self.skip)
+
+    def passes(self, batch: int) -> range:
+        """Return the runs of `global_batch` samples, numbered from 1, that make up `batch`."""
+        return range((batch - 1) * self.sync_every + 1, batch * self.sync_every + 1)
 
     def lr_factor(self, step: int) -> float:
         """Return what the learning rate is multiplied by at `step`."""
@@ -49,7 +55,7 @@ class Course:
             step,
             self.train.optimizer,
             steps=self.train.steps,
-            samples_per_step=self.train.global_batch,
+            samples_per_step=self.train.global_batch * self.sync_every,
             windows=self.lr_windows,
         )
 
@@ -61,16 +67,15 @@ class Machinery:
     plan: Plan
     role: RankRole
     groups: Groups
-    layers: nn.Module
+    layers: StageLayers
     reader: BatchReader
     pipeline: Pipeline
-    buckets: GradientBuckets
+    gradients: Gradients
     optimizer: Optimizer
     meter: Meter
     faults: Faults
     spool: SpoolFile
     data_sha256: str | None
-    replica_links: dict[int, Link]
     desk: OrderDesk | None
     """Rank 0's; the others hear its orders in the status."""
 
@@ -97,22 +102,21 @@ class Stepper:
         parts, batch = self._parts, self._course.batch(step)
         parts.meter.reset()
         poison = parts.faults.before_step(step, batch)
-        started = time.perf_counter()
-        share = parts.reader.read(batch)
-        data_s = time.perf_counter() - started
-
-        parts.buckets.zero()
+        parts.gradients.begin(poison)
         torch.manual_seed(
             step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
         )
-        result = parts.pipeline.run(share.inputs, share.targets)
-        if poison != 1.0:
-            parts.buckets.scale(poison)
-        own = parts.buckets.norms()
-        sync = parts.buckets.reduce(parts.replica_links)
-        summed = own if parts.plan.replicas == 1 else parts.buckets.norms()
+        result, data_s = self._passes(batch)
+        sync = parts.gradients.finish()
         order = parts.desk.next() if parts.desk is not None else guard.NO_ORDER
-        seen = guard.Contribution(result.loss_sum, result.weight, own, summed, result.span_s, order)
+        seen = guard.Contribution(
+            result.loss_sum,
+            result.weight,
+            parts.gradients.own_norms(),
+            parts.gradients.summed_norms(),
+            result.span_s,
+            order,
+        )
         status = self._vector.decode(
             guard.share(self._vector.encode(seen, parts.role), parts.groups.world)
         )
@@ -121,8 +125,9 @@ class Stepper:
         lr = parts.optimizer.set_lr(self._course.lr_factor(step))
         because = status.because
         if because is None:
-            parts.buckets.publish(self._clip_factor(status.grad_norm) / status.weight)
+            parts.gradients.publish(self._clip_factor(status.grad_norm) / status.weight)
             parts.optimizer.step()
+            parts.gradients.share()
             self.applied_updates += 1
         elif parts.role.rank == 0:
             parts.spool.event(
@@ -151,6 +156,22 @@ class Stepper:
         )
         self._boundary = ended
         return record
+
+    def _passes(self, batch: int) -> tuple[Pass, float]:
+        """Run all passes of a step; return what they gave together, and the seconds spent on
+        data.
+        """
+        parts, runs = self._parts, self._course.passes(batch)
+        loss_sum = weight = span_s = data_s = 0.0
+        for run in runs:
+            started = time.perf_counter()
+            share = parts.reader.read(run)
+            data_s += time.perf_counter() - started
+            seen = parts.pipeline.run(share.inputs, share.targets, is_final=run == runs[-1])
+            loss_sum += seen.loss_sum
+            weight += seen.weight
+            span_s += seen.span_s
+        return Pass(loss_sum, weight, span_s), data_s
 
     def begin_after_wait(self) -> None:
         """Count the next step from now: what lay before (starting, holding) belongs to no step."""

@@ -130,9 +130,8 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
     `trainmaster.metrics.STEP_METRIC_NAMES`.
     """
     status, sync = record.status, record.sync
-    span_s, seconds = status.spans_s[record.replica], sync.seconds
-    synchronised = record.num_replicas > 1 and seconds > 0
-    ring_bytes = 2 * (record.num_replicas - 1) / record.num_replicas * sync.num_bytes
+    span_s, whole_s = status.spans_s[record.replica], sync.whole_s
+    synchronised = record.num_replicas > 1 and whole_s > 0
     return {
         "loss": status.loss,
         "grad_norm": status.grad_norm,
@@ -143,7 +142,7 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
         "step_time_s": record.step_time_s,
         "compute_s": record.compute_s,
         "p2p_wait_s": record.p2p_wait_s,
-        "allreduce_s": seconds,
+        "allreduce_s": sync.seconds,
         "allreduce_bytes": float(sync.num_bytes),
         "optimizer_s": record.optimizer_s,
         "data_s": record.data_s,
@@ -152,6 +151,7 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
         "utilization_ratio": min(1.0, record.compute_s / record.step_time_s),
         "memory_used_ratio": memory.used / memory.total if memory.total else MISSING,
         "memory_bytes": float(memory.used_by_rank),
-        "latency_ms": seconds * 1e3 if synchronised else MISSING,
-        "bandwidth_bytes_per_s": ring_bytes / seconds if synchronised else MISSING,
+        "latency_ms": whole_s * 1e3 if synchronised else MISSING,
+        "bandwidth_bytes_per_s": sync.moved_bytes / whole_s if synchronised else MISSING,
+        "allreduce_hidden_s": sync.hidden_s,
     }

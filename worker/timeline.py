@@ -39,11 +39,11 @@ class Meter:
         self.p2p_wait_s = 0.0
 
     @contextmanager
-    def computing(self, work: Work) -> Iterator[None]:
-        """Count the body as compute, stretched to the emulated device's pace."""
+    def computing(self, work: Work, num_layers: int) -> Iterator[None]:
+        """Count the body as compute of so many layers, stretched to the emulated device's pace."""
         started = time.perf_counter()
         yield
-        self.pace.rest(work, time.perf_counter() - started)
+        self.pace.rest(work, num_layers, time.perf_counter() - started)
         self.compute_s += time.perf_counter() - started
 
     @contextmanager

@@ -33,7 +33,7 @@ from worker.launch import Launch
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
 from worker.telemetry import Telemetry
-from worker.training_state import Position, trainable
+from worker.training_state import Position, whole_weights
 from worker.weights_digest import weights_sha256
 
 HOLD_BEAT_S: Final = 0.25
@@ -131,9 +131,10 @@ class Training:
             raise OSError(f"the last checkpoint could not be taken: {because}")
         told = {}
         if self._parts.role.replica == 0:
-            weights = trainable(self._parts.layers)
-            digest = weights_sha256(weights, self._parts.groups.pipeline)
-            told = {"weights_sha256": digest} if digest is not None else {}
+            weights = whole_weights(self._parts.layers)
+            if self._parts.role.tensor == 0:
+                digest = weights_sha256(weights, self._parts.groups.pipeline)
+                told = {"weights_sha256": digest} if digest is not None else {}
         self._spool.event("rank_finished", step=step, ordered=False, **told)
 
     def _boundary(self, order: Told, step: int) -> bool:

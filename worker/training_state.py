@@ -1,23 +1,29 @@
 """What a checkpoint holds of a run: weights and optimizer state by name, and a few numbers.
 
 Names carry the global layer index (`model/layers.7.…`, `optimizer/layers.7.…/exp_avg`), so they do
-not know how the model was split. Replicas hold the same bits: the first one owns what is saved.
+not know how the model was split; what several ranks hold parts of is saved as boxes of the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from trainmaster.errors import IntegrityError, UserError
+from trainmaster.layout import RankRole
 from trainmaster.manifest import Manifest
-from worker.checkpoint.tensors import DTYPE_NAMES
+from trainmaster.tiling import Box, whole_shape
+from worker.checkpoint.tensors import DTYPE_NAMES, Shard
 from worker.optimizer import Optimizer
+from worker.parameters import Held, Piece, held
 
 _MODEL, _OPTIMIZER = "model/", "optimizer/"
+Saved = torch.Tensor | Shard
 DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
@@ -29,51 +35,100 @@ class Position:
     applied_updates: int
 
 
-def trainable(layers: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the trainable parameters by name, tied ones once."""
-    return {
-        name: parameter for name, parameter in layers.named_parameters() if parameter.requires_grad
-    }
+def tensors_of(
+    layers: nn.Module, pieces: Sequence[Piece], optimizer: Optimizer, role: RankRole
+) -> dict[str, Saved]:
+    """Return all that this rank saves, as the live tensors themselves or boxes of them.
+
+    Replicas hold the same weights: the first one saves them. Of what the optimizer keeps, each rank
+    saves what its pieces are of; what is kept once for a whole parameter, the first piece saves.
+    """
+    saved: dict[str, Saved] = {}
+    if role.replica == 0:
+        saved |= {
+            _MODEL + name: _as_saved(one)
+            for name, one in _held(layers, role.tensor).items()
+            if one.counts
+        }
+    by_name = {piece.name: piece for piece in pieces}
+    for full_name, tensor in optimizer.tensors().items():
+        piece = by_name[full_name.rpartition("/")[0]]
+        if not piece.is_saved:
+            continue
+        if is_boxed(piece, tuple(tensor.shape)):
+            saved[_OPTIMIZER + full_name] = Shard(tensor, piece.offset, piece.shape)
+        elif piece.is_first:
+            saved[_OPTIMIZER + full_name] = tensor
+    return saved
 
 
-def tensors_of(layers: nn.Module, optimizer: Optimizer) -> dict[str, torch.Tensor]:
-    """Return all that must survive of this rank, as the live tensors themselves."""
-    weights = {_MODEL + name: parameter.detach() for name, parameter in layers.named_parameters()}
-    state = {_OPTIMIZER + name: tensor for name, tensor in optimizer.tensors().items()}
-    return weights | state
+def is_boxed(piece: Piece, shape: tuple[int, ...]) -> bool:
+    """Return whether state of `shape` belongs to the piece element by element.
+
+    State of a whole parameter may have any shape; that of a part must be one of these two, or it
+    could not be told what it is a part of.
+    """
+    boxed = bool(shape) and shape == tuple(piece.updated.shape)
+    whole = tuple(piece.updated.shape) == piece.shape
+    assert boxed or whole or not shape, f"state of {list(shape)} of a part of {piece.name}"
+    return boxed
 
 
-def optimizer_tensors(manifest: Manifest, layers: nn.Module) -> dict[str, torch.Tensor]:
-    """Return empty tensors for the optimizer state that a checkpoint holds of these layers, by
-    `NAME/KEY`.
+def optimizer_tensors(manifest: Manifest, pieces: Sequence[Piece]) -> dict[str, Saved]:
+    """Return empty tensors, or boxes of them, for the optimizer state that a checkpoint holds of
+    these pieces, by `NAME/KEY`.
 
     Raises:
         UserError: a dtype that this version does not read.
     """
-    own = dict(layers.named_parameters())
-    found = {}
+    own = {piece.name: piece for piece in pieces}
+    found: dict[str, Saved] = {}
     for full_name, shards in manifest.tensors.items():
         name = full_name.removeprefix(_OPTIMIZER)
-        if name == full_name or name.rpartition("/")[0] not in own:
+        piece = own.get(name.rpartition("/")[0])
+        if name == full_name or piece is None:
             continue
         if shards[0].dtype not in DTYPES:
             raise UserError(
                 f"{full_name} is stored as {shards[0].dtype}, which torch does not have"
             )
-        ends = zip(
-            *([o + n for o, n in zip(s.global_offset, s.shape, strict=True)] for s in shards),
-            strict=True,
-        )
-        found[name] = torch.empty([max(axis) for axis in ends], dtype=DTYPES[shards[0].dtype])
+        dtype = DTYPES[shards[0].dtype]
+        boxes = [Box(tuple(each.global_offset), tuple(each.shape)) for each in shards]
+        shape = whole_shape(boxes) if boxes[0].shape else ()
+        if shape and shape == piece.shape:
+            part = torch.empty(piece.updated.shape, dtype=dtype)
+            found[name] = Shard(part, piece.offset, piece.shape)
+        else:
+            found[name] = torch.empty(shape, dtype=dtype)
     return found
 
 
 def named_for_loading(
-    layers: nn.Module, optimizer_state: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+    layers: nn.Module, optimizer_state: dict[str, Saved], role: RankRole
+) -> dict[str, Saved]:
     """Return the tensors that a checkpoint is to be copied into, under its names."""
-    weights = {_MODEL + name: parameter.detach() for name, parameter in layers.named_parameters()}
+    weights = {_MODEL + name: _as_saved(one) for name, one in _held(layers, role.tensor).items()}
     return weights | {_OPTIMIZER + name: tensor for name, tensor in optimizer_state.items()}
+
+
+def whole_weights(layers: nn.Module) -> dict[str, torch.Tensor]:
+    """Return the trainable parameters by name, tied ones once, those whole of which this rank holds
+    a part. Collective over the ranks of its place.
+    """
+    return {
+        name: parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
+        for name, parameter in layers.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def _held(layers: nn.Module, tensor: int) -> dict[str, Held]:
+    """Return all parameters, those that are not trained too."""
+    return {one.name: one for one in held(layers, tensor=tensor, trained_only=False)}
+
+
+def _as_saved(one: Held) -> Saved:
+    return Shard(one.local, one.offset, one.shape)
 
 
 def position_of(state: dict[str, Any], *, expected_step: int) -> Position:

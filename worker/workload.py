@@ -5,7 +5,7 @@ alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -14,18 +14,21 @@ from trainmaster.errors import Problem, SpecError
 
 
 class StageLayers(nn.Module):
-    """The layers [first, end) in order. Parameters are named by the global index: `layers.7.…`."""
+    """Some layers by their global index, run in order. Parameters are named by it: `layers.7.…`."""
 
-    def __init__(self, modules: Sequence[nn.Module], first_layer: int) -> None:
+    def __init__(self, modules: Mapping[int, nn.Module]) -> None:
         super().__init__()
-        self.layers = nn.ModuleDict(
-            {str(first_layer + offset): module for offset, module in enumerate(modules)}
-        )
+        self.layers = nn.ModuleDict({str(layer): module for layer, module in modules.items()})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers.values():
             x = layer(x)
         return x
+
+    def part(self, first_layer: int, end_layer: int) -> StageLayers:
+        """Return the layers [first_layer, end_layer): the same modules, not copies."""
+        chosen = range(first_layer, end_layer)
+        return StageLayers({layer: self.layers[str(layer)] for layer in chosen})
 
 
 def layer_of(parameter_name: str) -> int:
@@ -53,17 +56,29 @@ def build_stage(
     """Build the layers [first_layer, end_layer) with their initial weights.
 
     Raises:
+        SpecError: as `build_layers`.
+    """
+    return build_layers(builders, range(first_layer, end_layer), seed=seed)
+
+
+def build_layers(
+    builders: Sequence[Callable[[], nn.Module]], layers: Sequence[int], *, seed: int
+) -> StageLayers:
+    """Build some layers, in ascending order, with their initial weights.
+
+    Raises:
         SpecError: the workload has another number of layers than the plan, or a builder gives no
             module.
     """
-    if end_layer > len(builders):
-        message = f"gives {len(builders)} layers, but the plan needs {end_layer}: submit it anew"
+    needed = max(layers) + 1
+    if needed > len(builders):
+        message = f"gives {len(builders)} layers, but the plan needs {needed}: submit it anew"
         raise SpecError([Problem("workload", message)])
-    modules = []
-    for layer in range(first_layer, end_layer):
+    modules = {}
+    for layer in layers:
         torch.manual_seed(layer_seed(seed, layer))
-        modules.append(build_layer(builders[layer], layer))
-    return StageLayers(modules, first_layer)
+        modules[layer] = build_layer(builders[layer], layer)
+    return StageLayers(modules)
 
 
 def build_layer(builder: Callable[[], nn.Module], layer: int) -> nn.Module:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from trainmaster import layout
 from trainmaster.errors import SpecError
-from trainmaster.plan import ParallelAsk, PipelineAsk, Plan, even_split, resolve
+from trainmaster.plan import ParallelAsk, PipelineAsk, Plan, even_split, plan_problems, resolve
 
 
 def refusals(ask: ParallelAsk, *, num_layers: int = 8, global_batch: int = 64) -> str:
@@ -26,9 +26,7 @@ def test_every_layer_and_every_sample_has_one_owner_per_replica_and_step(
     assert [role.rank for role in roles] == list(range(plan.world_size))
     for replica in range(replicas):
         layers = [
-            layer
-            for rank in layout.replica_ranks(plan, replica)
-            for layer in range(roles[rank].first_layer, roles[rank].end_layer)
+            layer for rank in layout.replica_ranks(plan, replica) for layer in roles[rank].layers
         ]
         assert layers == list(range(num_layers))
     samples = [
@@ -58,7 +56,7 @@ def test_a_batch_that_does_not_divide_is_refused_with_a_proposal():
 
 def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_proposal():
     text = refusals(ParallelAsk(stages=4, micro_batch=32))
-    assert "2 for 4 stages" in text
+    assert "2 micro-batches for 4 stages" in text
     assert "gpipe" in text
     assert resolve(
         ParallelAsk(stages=4, micro_batch=32, schedule="gpipe"), num_layers=8, global_batch=64
@@ -66,9 +64,59 @@ def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_prop
 
 
 def test_unproven_cells_are_refused_by_name_all_at_once():
-    text = refusals(ParallelAsk(zero=3, tensor=2, schedule="dualpipev", offload="optimizer"))
-    for field in ("parallel.zero", "parallel.tensor", "parallel.schedule", "parallel.offload"):
-        assert field in text
+    ask = ParallelAsk(zero=3, schedule="backwards", offload="parameters", recompute="full")
+    text = refusals(ask)
+    for field in ("zero", "schedule", "offload", "recompute"):
+        assert f"parallel.{field}" in text
+
+
+def test_a_plan_from_elsewhere_is_held_to_the_same_cells():
+    plan = resolve(ParallelAsk(micro_batch=8), num_layers=8, global_batch=64)
+    told = plan_problems(plan.model_copy(update={"zero": 3}), num_layers=8, global_batch=64)
+    assert [problem.path for problem in told] == ["parallel.zero"]
+    assert not plan_problems(plan, num_layers=8, global_batch=64)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages_of_rank_0"),
+    [("interleaved_1f1b", [(0, 2), (4, 6)]), ("zbv_zero_bubble", [(0, 2), (6, 8)])],
+)
+def test_virtual_stages_are_dealt_out_as_the_schedule_says(schedule, stages_of_rank_0):
+    ask = ParallelAsk(schedule=schedule, stages=2, micro_batch=8)
+    plan = resolve(ask, num_layers=8, global_batch=64)
+    assert (plan.virtual, plan.stages, plan.world_size) == (2, 2, 2)
+    first, last = layout.roles(plan)
+    assert [(each.first_layer, each.end_layer) for each in first.stages] == stages_of_rank_0
+    assert sorted(first.layers + last.layers) == list(range(8))
+    assert first.is_first_stage
+    assert {first.is_last_stage, last.is_last_stage} == {True, False}
+    assert "exactly 1 stage per rank" in refusals(ParallelAsk(virtual=2, micro_batch=8))
+
+
+def test_more_virtual_stages_than_layers_are_refused_with_the_numbers():
+    ask = ParallelAsk(schedule="interleaved_1f1b", stages=4, virtual=3, micro_batch=1)
+    assert "12 stages for 8 layers: at most 8 stages are possible (3 to a rank)" in refusals(ask)
+
+
+def test_stages_that_cannot_be_dealt_out_are_refused():
+    cut = [PipelineAsk(layers=[3, 3, 2], micro_batches=8)]
+    ask = ParallelAsk(schedule="interleaved_1f1b", micro_batch=8, pipelines=cut)
+    assert "3 stages cannot be dealt out 2 to a rank" in refusals(ask)
+
+
+def test_the_ranks_of_a_place_share_its_layers_and_each_part_has_its_own_segments():
+    plan = Plan(
+        micro_batch=1,
+        schedule="1f1b",
+        tensor=2,
+        pipelines=resolve(
+            ParallelAsk(replicas=2, stages=2, micro_batch=1), num_layers=4, global_batch=8
+        ).pipelines,
+    )
+    assert plan.world_size == 8
+    assert layout.place_ranks(plan, 1, 0) == (4, 5)
+    assert layout.replica_ranks(plan, 1, tensor=1) == (5, 7)
+    assert [each.ranks for each in layout.segments(plan, 1)] == [(1, 5), (3, 7)]
 
 
 def test_uneven_shares_and_layers_are_kept_as_asked():
@@ -90,12 +138,19 @@ def test_layer_ranges_with_gaps_or_wrong_counts_are_refused(layers):
     assert "parallel.layers" in refusals(ParallelAsk(stages=2, micro_batch=8, layers=layers))
 
 
-def test_ragged_pipelines_are_refused_by_name_in_this_version():
-    ragged = [
-        PipelineAsk(layers=[1, 3, 4], micro_batches=4),
-        PipelineAsk(layers=[2, 6], micro_batches=4),
-    ]
-    assert "ragged" in refusals(ParallelAsk(micro_batch=8, pipelines=ragged))
+RAGGED = [
+    PipelineAsk(layers=[1, 3, 4], micro_batches=4),
+    PipelineAsk(layers=[2, 6], micro_batches=4),
+]
+
+
+def test_ragged_pipelines_share_gradients_by_segments_that_nobody_cuts():
+    ask = ParallelAsk(micro_batch=8, pipelines=RAGGED)
+    plan = resolve(ask, num_layers=8, global_batch=64)
+    assert plan.is_ragged
+    assert plan.world_size == 5
+    found = [(each.first_layer, each.end_layer, each.ranks) for each in layout.segments(plan)]
+    assert found == [(0, 1, (0, 3)), (1, 2, (1, 3)), (2, 4, (1, 4)), (4, 8, (2, 4))]
 
 
 def test_the_default_micro_batch_gives_each_stage_enough_work():

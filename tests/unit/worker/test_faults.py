@@ -24,7 +24,7 @@ def drill(**fields: object) -> Drill:
 def faults_of(tmp_path: Path, *drills: Drill, rank: int = 0) -> tuple[Faults, Path, Pace]:
     inbox = tmp_path / "inbox.json"
     inbox.write_text(Inbox(drills=list(drills)).model_dump_json())
-    pace = Pace(Emulation(), num_layers=1)
+    pace = Pace(Emulation())
     spool = SpoolFile(tmp_path / "spool", Header("r/1/0"))
     return Faults(InboxFile(inbox), spool, pace, rank=rank, node="here"), tmp_path / "spool", pace
 
@@ -77,8 +77,8 @@ def test_slowness_begins_once_and_lasts_its_time(tmp_path: Path) -> None:
     faults.before_step(3, 3)
     assert pace.slow_until == until
     assert len(fired(spool)) == 1
-    assert pace.rest_s("forward", 0.1, now=until - 1) == pytest.approx(0.2)
-    assert pace.rest_s("forward", 0.1, now=until) == 0.0
+    assert pace.rest_s("forward", 1, 0.1, now=until - 1) == pytest.approx(0.2)
+    assert pace.rest_s("forward", 1, 0.1, now=until) == 0.0
 
 
 def committed(folder: Path, **files: bytes) -> Manifest:

@@ -9,8 +9,8 @@ import pytest
 from trainmaster.layout import roles
 from trainmaster.orders import OrderWord
 from trainmaster.plan import ParallelAsk, Plan, resolve
+from worker.bucket import Norms
 from worker.guard import NO_ORDER, Contribution, Status, StatusVector
-from worker.reduce import Norms
 
 PLAN = resolve(ParallelAsk(replicas=2, stages=2, micro_batch=1), num_layers=4, global_batch=8)
 
@@ -53,6 +53,24 @@ def test_loss_and_norm_are_of_the_mean_over_the_true_weight() -> None:
 def test_each_layer_counts_once_however_many_replicas_hold_it() -> None:
     one = resolve(ParallelAsk(stages=2, micro_batch=1), num_layers=4, global_batch=8)
     assert status(healthy()[:2], one).grad_norm * 10 == status(healthy()).grad_norm * 40
+
+
+def test_with_zero_2_each_replica_speaks_for_its_rows() -> None:
+    shared = PLAN.model_copy(update={"zero": 2})
+    half = Norms({0: 2.0, 1: 2.0}, 0), Norms({2: 2.0, 3: 2.0}, 0)
+    parts = [
+        seen(own=whole.own, summed=rows, loss_sum=whole.loss_sum, weight=whole.weight)
+        for whole, rows in zip(healthy(), half * 2, strict=True)
+    ]
+    assert status(parts, shared).grad_norm == status(healthy()).grad_norm
+
+
+def test_ranks_that_share_a_place_speak_once_for_what_they_all_saw() -> None:
+    plan = Plan(micro_batch=1, schedule="1f1b", tensor=2, pipelines=PLAN.pipelines[:1])
+    alike = [part for part in healthy()[:2] for _ in range(2)]
+    result = status(alike, plan)
+    assert (result.loss, result.weight) == (3.0, 10.0)
+    assert result.spans_s == (2.0,)
 
 
 def test_replicas_keep_their_own_norms_and_spans() -> None:

@@ -4,33 +4,43 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import cast
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from worker.reduce import GradientBuckets, _partition
+from trainmaster.layout import Segment, Stage
+from worker.bucket import Sharing
+from worker.groups import SegmentGroup
+from worker.parameters import Held, part_of, rows_of
+from worker.reduce import Gradients, covered_s, partition
+
+ALONE = Sharing(zero=0, num_replicas=1, replica=0)
 
 
-class Alone:
-    """A group of one: nothing is sent."""
+def parameters_of(*sizes: int) -> list[Held]:
+    found = []
+    for index, size in enumerate(sizes):
+        parameter = nn.Parameter(torch.ones(size))
+        name = f"layers.{index}.weight"
+        found.append(Held(name, parameter, parameter.detach(), (0,), (size,), counts=True))
+    return found
 
-    def size(self) -> int:
-        return 1
 
-
-ALONE = cast("dist.ProcessGroup", Alone())
-
-
-def parameters_of(*sizes: int) -> list[tuple[str, nn.Parameter]]:
-    return [
-        (f"layers.{index}.weight", nn.Parameter(torch.ones(size)))
-        for index, size in enumerate(sizes)
-    ]
+def gradients_of(parameters: list[Held], *, bucket_bytes: int = 1000) -> Gradients:
+    """Those of one stage on one rank."""
+    num_layers = len(parameters)
+    alone = SegmentGroup(Segment(0, num_layers, (0,)), None)
+    return Gradients(
+        parameters,
+        [Stage(0, 0, num_layers)],
+        [alone],
+        bucket_bytes=bucket_bytes,
+        sharing=ALONE,
+        links={},
+    )
 
 
 @settings(deadline=None, max_examples=50)
@@ -39,71 +49,116 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first_within_thei
     sizes: list[int], limit: int
 ) -> None:
     parameters = parameters_of(*sizes)
-    runs = _partition(parameters, limit)
-    flat = [name for run in runs for name, _ in run]
-    assert flat == [name for name, _ in reversed(parameters)]
-    sizes_of = [[parameter.numel() * 8 for _, parameter in run] for run in runs]
+    runs = partition(parameters, limit)
+    assert [one for run in runs for one in run] == list(reversed(parameters))
+    sizes_of = [[one.local.numel() * 8 for one in run] for run in runs]
     assert all(len(run) == 1 or sum(run) <= limit for run in sizes_of)
     for before, after in pairwise(sizes_of):
         assert sum(before) + after[0] > limit, "no needless cut"
 
 
-def backward(parameters: list[tuple[str, nn.Parameter]], factor: float) -> None:
-    sum((factor * parameter.sum() for _, parameter in parameters), torch.zeros(())).backward()
+def backward(parameters: list[Held], factor: float) -> None:
+    sum((factor * one.parameter.sum() for one in parameters), torch.zeros(())).backward()
 
 
-def test_micro_batches_gather_and_are_published_as_gradients() -> None:
+@pytest.mark.parametrize("bucket_bytes", [1000, 1])
+def test_micro_batches_gather_and_are_published_as_gradients(bucket_bytes: int) -> None:
     parameters = parameters_of(2, 3)
-    buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    gradients = [parameter.grad for _, parameter in parameters]
-    for factor in (1.0, 10.0):
+    gradients = gradients_of(parameters, bucket_bytes=bucket_bytes)
+    gradients.begin()
+    grads = [one.parameter.grad for one in parameters]
+    backward(parameters, 1.0)
+    gradients.gather(0)
+    gradients.arm(0)
+    backward(parameters, 10.0)
+    gradients.close(0)
+    sync = gradients.finish()
+    assert (sync.seconds, sync.num_bytes) == (0.0, 0), "a group of one sends nothing"
+    assert gradients.own_norms().squares == pytest.approx({0: 2 * 11.0**2, 1: 3 * 11.0**2})
+    assert gradients.summed_norms() == gradients.own_norms()
+    gradients.publish(0.5)
+    assert all(one.parameter.grad is grad for one, grad in zip(parameters, grads, strict=True))
+    assert grads[1] is not None
+    assert grads[1].tolist() == [5.5] * 3
+    gradients.begin()
+    assert grads[1].tolist() == [0.0] * 3
+
+
+def summed(factors: list[float]) -> float:
+    parameters = parameters_of(1)
+    gradients = gradients_of(parameters)
+    gradients.begin()
+    for factor in factors:
         backward(parameters, factor)
-        buckets.gather()
-    assert buckets.norms().squares == pytest.approx({0: 2 * 11.0**2, 1: 3 * 11.0**2})
-    buckets.publish(0.5)
-    assert [parameter.grad for _, parameter in parameters] == gradients, "filled in place"
-    assert gradients[1] is not None
-    assert gradients[1].tolist() == [5.5] * 3
-    buckets.zero()
-    assert buckets.norms().squares == {0: 0.0, 1: 0.0}
-    assert gradients[1].tolist() == [0.0] * 3
+        gradients.gather(0)
+    gradients.close(0)
+    gradients.finish()
+    gradients.publish(1.0)
+    assert parameters[0].parameter.grad is not None
+    return float(parameters[0].parameter.grad)
 
 
 @given(order=st.permutations([1e8, 1.0, -1e8, 3e-7, -1.0]))
 def test_the_order_of_micro_batches_does_not_change_the_sum(order: list[float]) -> None:
-    parameters = parameters_of(1)
-    buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    for factor in order:
-        backward(parameters, factor)
-        buckets.gather()
-    buckets.publish(1.0)
-    assert parameters[0][1].grad is not None
-    assert float(parameters[0][1].grad) == pytest.approx(3e-7, abs=2e-8)
+    assert summed(order) == pytest.approx(3e-7, abs=2e-8)
+
+
+def filled(values: list[float], times: int = 1, factor: float = 1.0) -> Gradients:
+    parameters = parameters_of(len(values), len(values))
+    gradients = gradients_of(parameters)
+    gradients.begin(factor)
+    gradient = parameters[0].parameter.grad
+    assert gradient is not None
+    for _ in range(times):
+        gradient[:] = torch.tensor(values)
+        gradients.gather(0)
+    gradients.close(0)
+    gradients.finish()
+    return gradients
 
 
 def test_values_that_are_not_finite_are_counted_one_by_one() -> None:
-    parameters = parameters_of(4, 4)
-    buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    gradient = parameters[0][1].grad
-    assert gradient is not None
-    gradient[:3] = torch.tensor([math.nan, math.inf, 1.0])
-    buckets.gather()
-    assert buckets.norms().num_non_finite == 2
+    assert filled([math.nan, math.inf, 1.0, 0.0]).own_norms().num_non_finite == 2
 
 
 def test_large_finite_gradients_have_a_finite_norm_and_sum() -> None:
-    parameters = parameters_of(4)
-    buckets = GradientBuckets(parameters, bucket_bytes=1000, group=ALONE)
-    gradient = parameters[0][1].grad
-    assert gradient is not None
-    for _ in range(4):
-        gradient.fill_(3e38)
-        buckets.gather()
-    assert buckets.norms().squares[0] == pytest.approx(4 * 12e38**2)
-    assert buckets.norms().num_non_finite == 0
+    norms = filled([3e38] * 4, times=4).own_norms()
+    assert norms.squares[0] == pytest.approx(4 * 12e38**2)
+    assert norms.num_non_finite == 0
 
 
-def test_a_group_of_one_sends_nothing() -> None:
-    buckets = GradientBuckets(parameters_of(4), bucket_bytes=1000, group=ALONE)
-    sync = buckets.reduce({})
-    assert (sync.seconds, sync.num_bytes) == (0.0, 0)
+def test_a_step_is_poisoned_before_anything_leaves() -> None:
+    assert filled([1.0, 2.0], factor=10.0).own_norms().squares[0] == pytest.approx(500.0)
+    assert filled([1.0, 2.0], factor=math.nan).own_norms().num_non_finite == 4
+
+
+def test_what_another_rank_speaks_for_is_not_counted_twice() -> None:
+    [one] = parameters_of(3)
+    silent = Held(one.name, one.parameter, one.local, one.offset, one.shape, counts=False)
+    gradients = gradients_of([silent])
+    gradients.begin()
+    backward([silent], 2.0)
+    gradients.close(0)
+    gradients.finish()
+    assert gradients.own_norms().squares == {0: 0.0}
+
+
+@given(rows=st.integers(0, 40), parts=st.integers(1, 9))
+def test_parts_are_all_rows_once_and_as_even_as_they_go(rows: int, parts: int) -> None:
+    tensor = torch.arange(rows * 2).reshape(rows, 2)
+    found = [part_of(tensor, parts, part) for part in range(parts)]
+    assert torch.equal(torch.cat(found), tensor)
+    sizes = [len(part) for part in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert [rows_of(rows, parts, part)[1] for part in range(parts)][-1] == rows
+
+
+def test_a_number_without_axes_is_the_first_parts() -> None:
+    tensor = torch.tensor(3.0)
+    assert [part_of(tensor, 3, part).numel() for part in range(3)] == [1, 0, 0]
+
+
+def test_seconds_that_several_spans_cover_count_once() -> None:
+    assert covered_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (5.5, 5.6)]) == 4.0
+    assert covered_s([(2.0, 1.0)]) == 0.0, "what had not begun by then"
+    assert covered_s([]) == 0.0

@@ -45,7 +45,7 @@ def record(step: int = 1, **changes: object) -> StepRecord:
         "optimizer_s": 0.01,
         "data_s": 0.02,
         "checkpoint_stall_s": 0.0,
-        "sync": Synchronisation(seconds=0.01, num_bytes=1000),
+        "sync": Synchronisation(seconds=0.004, num_bytes=1000, moved_bytes=1000.0, hidden_s=0.006),
         "replica": 0,
         "num_replicas": 2,
     }
@@ -63,6 +63,7 @@ def test_ratios_follow_from_seconds() -> None:
     assert seen["utilization_ratio"] == pytest.approx(0.6)
     assert seen["memory_used_ratio"] == 0.25
     assert seen["latency_ms"] == pytest.approx(10)
+    assert (seen["allreduce_s"], seen["allreduce_hidden_s"]) == (0.004, 0.006)
     assert seen["bandwidth_bytes_per_s"] == pytest.approx(2 * 1 / 2 * 1000 / 0.01)
 
 

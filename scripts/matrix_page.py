@@ -1,0 +1,56 @@
+"""docs/matrix.md: the table of `trainmaster.cells`, as people read it."""
+
+from __future__ import annotations
+
+from trainmaster import cells
+from trainmaster.cells import Cell
+
+_HEAD = """# What runs with what
+
+Written by `make docs` from `trainmaster/cells.py`: the table by which `submit` refuses, and which
+`make matrix` runs. Each proven cell trains on several ranks with uneven shares; its losses,
+gradient norms and weights are compared with a plain loop in one process. What is not proven is
+refused when a run is submitted, by name and for the reason given here.
+
+Columns are ZeRO levels; `+o` is the same with `offload: optimizer`. **=**: weights equal bit for
+bit; **~**: within a relative 1e-6 in float32; a letter: refused, for the reason below.
+
+"""
+
+_NOTES = """
+`offload: parameters` needs ZeRO 3 and is refused with it, as is any `recompute`. A schedule of a
+third party is run from its order of work by torch's runtime, as the built-in ones are, and may
+stand in the same cells. `sync_every` and `bucket_mb` may have any value in any cell.
+
+All of this has been run on CPUs, over Gloo, on one machine.
+"""
+
+
+def matrix_page() -> str:
+    """Return docs/matrix.md."""
+    columns = [(zero, offload) for zero in cells.ZEROS for offload in ("none", "optimizer")]
+    titles = [f"{zero}{'+o' if offload != 'none' else ''}" for zero, offload in columns]
+    rows = [
+        f"| schedule | pipelines | tensor | {' | '.join(titles)} |\n",
+        f"|---|---|---|{'---|' * len(columns)}\n",
+    ]
+    letters: dict[str, str] = {}
+    for schedule in cells.built_in():
+        for ragged in (False, True):
+            for tensor in (False, True):
+                marks = [
+                    _mark(Cell(schedule, zero, tensor, ragged, offload), letters)
+                    for zero, offload in columns
+                ]
+                kind, parts = "ragged" if ragged else "alike", "2 or more" if tensor else "1"
+                rows.append(f"| `{schedule}` | {kind} | {parts} | {' | '.join(marks)} |\n")
+    told = "".join(f"- **{letter}**: {reason}\n" for reason, letter in letters.items())
+    return f"{_HEAD}{''.join(rows)}\nRefused because:\n\n{told}{_NOTES}"
+
+
+def _mark(cell: Cell, letters: dict[str, str]) -> str:
+    found = cells.refusals(cell)
+    if not found:
+        return "=" if cells.is_bitwise(cell) else "~"
+    reasons = [f"`parallel.{each.key}`: {each.because}" for each in found]
+    return "".join(letters.setdefault(each, "abcdefgh"[len(letters)]) for each in reasons)

@@ -1,0 +1,176 @@
+"""Every proven cell of `trainmaster.cells` trains like one process: `make matrix` runs them all, a
+sample runs with the other tests.
+
+The single process is a plain loop that knows nothing of layouts. It goes micro-batch by
+micro-batch, as pipelines do, and adds up in float64, as ADR 13 has it; so weights are compared bit
+for bit where a cell's sums are the same sums, and else within a relative 1e-6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed.ranks import Generation, plan_of, tiny_spec, trained
+from trainmaster import cells
+from trainmaster.cells import Cell
+from trainmaster.plugins import load_workload
+from trainmaster.schedules import KNOWN
+from trainmaster.spec import RunSpec
+from worker.data.order import sample_indices
+from worker.optimizer import lr_factor
+from worker.weights_digest import digest_of
+from worker.workload import build_stage
+
+TOLERANCE = 1e-6
+SAMPLE = {
+    Cell("interleaved_1f1b"),
+    Cell("looped_bfs", zero=1),
+    Cell("interleaved_zero_bubble", zero=2, offload="optimizer"),
+    Cell("zbv_zero_bubble"),
+    Cell("dualpipev", zero=2),
+    Cell("1f1b", zero=1, ragged=True),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the plain loop gave."""
+
+    losses: list[float]
+    norms: list[float]
+    weights: dict[str, torch.Tensor]
+
+    @property
+    def sha256(self) -> str:
+        return digest_of(self.weights)
+
+
+def plain_loop(spec: RunSpec, *, micro_batch: int, sync_every: int = 1) -> Reference:
+    """Train in this process."""
+    torch.set_num_threads(1)
+    train, adam = spec.train, spec.train.optimizer
+    workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
+    dataset, builders = workload.dataset(), workload.layers()
+    model = build_stage(builders, first_layer=0, end_layer=len(builders), seed=train.seed)
+    weights = dict(model.named_parameters())
+    groups = [
+        {"params": [p for p in weights.values() if p.dim() >= 2]},
+        {"params": [p for p in weights.values() if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(
+        groups, lr=adam.lr, betas=tuple(adam.betas), weight_decay=adam.weight_decay, fused=True
+    )
+    size = train.global_batch * sync_every
+    losses, norms = [], []
+    for step in range(1, train.steps + 1):
+        indices = sample_indices(
+            seed=train.seed, batch=step, batch_size=size, num_samples=len(dataset)
+        )
+        sums = {name: torch.zeros(p.shape, dtype=torch.float64) for name, p in weights.items()}
+        loss_sum = weight_sum = 0.0
+        for first in range(0, size, micro_batch):
+            samples = [dataset[int(index)] for index in indices[first : first + micro_batch]]
+            total, weight = workload.loss(
+                model(torch.stack([x for x, _ in samples])), torch.stack([y for _, y in samples])
+            )
+            optimizer.zero_grad()
+            total.backward()
+            loss_sum += float(total.detach())
+            weight_sum += float(weight)
+            for name, parameter in weights.items():
+                sums[name] += parameter.grad
+        norm = float(torch.stack([each.norm() for each in sums.values()]).norm()) / weight_sum
+        limit = adam.grad_clip
+        clip = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
+        for name, parameter in weights.items():
+            parameter.grad = (sums[name] * (clip / weight_sum)).float()
+        factor = lr_factor(step, adam, steps=train.steps, samples_per_step=size)
+        for group in optimizer.param_groups:
+            group["lr"] = adam.lr * factor
+        optimizer.step()
+        losses.append(loss_sum / weight_sum)
+        norms.append(norm)
+    return Reference(losses, norms, {name: p.detach().clone() for name, p in weights.items()})
+
+
+def weights_of(seen: Generation) -> dict[str, torch.Tensor]:
+    """The weights of the newest checkpoint, put together from all ranks' files."""
+    from worker.checkpoint.reader import open_checkpoint
+    from worker.storage import open_storage
+
+    newest = seen.newest()
+    root = newest.location.rpartition("/")[0]
+    found = open_checkpoint(open_storage(root), newest.location, manifest_sha256=None)
+    wanted = {}
+    for name, shards in found.manifest.tensors.items():
+        if name.startswith("model/"):
+            ends = [[o + n for o, n in zip(s.global_offset, s.shape, strict=True)] for s in shards]
+            wanted[name] = torch.empty([max(axis) for axis in zip(*ends, strict=True)])
+    found.load(wanted)
+    return {name.removeprefix("model/"): tensor for name, tensor in wanted.items()}
+
+
+def ask_of(cell: Cell) -> dict[str, Any]:
+    """A `parallel` section in this cell; uneven shares, since even ones hide wrong weights."""
+    ask: dict[str, Any] = {
+        "schedule": cell.schedule,
+        "zero": cell.zero,
+        "offload": cell.offload,
+        "tensor": 2 if cell.tensor else 1,
+        "micro_batch": 1,
+        "bucket_mb": 0.05,
+    }
+    if not cell.ragged:
+        return {**ask, "replicas": 2, "stages": 2, "shares": [10, 6]}
+    one, other = (
+        ([1, 1, 2], [1, 3]) if KNOWN[cell.schedule].virtual == 1 else ([1, 1, 1, 1], [2, 2])
+    )
+    return {
+        **ask,
+        "pipelines": [
+            {"layers": one, "micro_batches": 10},
+            {"layers": other, "micro_batches": 6},
+        ],
+    }
+
+
+def proven() -> list[Any]:
+    return [
+        pytest.param(
+            cell, id=cells.name_of(cell), marks=[] if cell in SAMPLE else [pytest.mark.matrix]
+        )
+        for cell in cells.all_cells()
+        if cells.is_proven(cell)
+    ]
+
+
+@pytest.fixture(scope="module")
+def reference(corpus: Path) -> Reference:
+    return plain_loop(tiny_spec(corpus), micro_batch=1)
+
+
+def compare(seen: Generation, reference: Reference, *, bitwise: bool) -> None:
+    assert seen.series("loss") == pytest.approx(reference.losses, rel=TOLERANCE)
+    assert seen.series("grad_norm") == pytest.approx(reference.norms, rel=TOLERANCE)
+    if bitwise:
+        assert seen.weights_sha256() == reference.sha256
+        return
+    weights = weights_of(seen)
+    assert weights.keys() == reference.weights.keys()
+    for name, expected in reference.weights.items():
+        difference = (weights[name] - expected).norm() / expected.norm()
+        assert difference <= TOLERANCE, f"{name} differs by {difference}"
+
+
+@pytest.mark.parametrize("cell", proven())
+def test_a_proven_cell_trains_like_one_process(
+    tmp_path: Path, corpus: Path, reference: Reference, cell: Cell
+) -> None:
+    spec = tiny_spec(corpus)
+    seen = trained(tmp_path, spec, plan_of(spec, **ask_of(cell)))
+    compare(seen, reference, bitwise=cells.is_bitwise(cell))

@@ -1,0 +1,334 @@
+"""One bucket of gradients: what a backward fills, its sums, and their way over the wire.
+
+How replicas share (ZeRO) shows here alone:
+
+- 0: the sums are all-reduced, and every replica updates all it holds.
+- 1: the sums are all-reduced; each replica updates its rows and gives them to the others. The
+  optimizer's state is shared out.
+- 2: the sums are reduce-scattered, so that each replica gets those of its rows; the rest, and the
+  buffer of micro-batch gradients, are given back until the next step begins.
+
+In a step the sums of all micro-batches are whole on each replica in all three: scattering after
+each micro-batch would send them once for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+
+from worker.parameters import Held, Piece, num_bytes, part_of, piece_of
+from worker.workload import layer_of
+
+SUM_DTYPE: Final = torch.float64
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """Squared 2-norms of gradients by layer, in float64, of what this rank speaks for; and how many
+    values are not finite.
+    """
+
+    squares: dict[int, float]
+    num_non_finite: int
+
+
+Measured = tuple[list[tuple[int, float]], int]
+"""(layer, square) of each parameter, and how many values are not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the replicas share what they hold alike.
+
+    Attributes:
+        zero: 0, 1 or 2.
+        on_host: whether the optimizer and its state live in host memory.
+    """
+
+    zero: int
+    num_replicas: int
+    replica: int
+    on_host: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the update is divided."""
+        return self.num_replicas if self.zero else 1
+
+    @property
+    def part(self) -> int:
+        """Which of them is this replica's."""
+        return self.replica if self.zero else 0
+
+    @property
+    def scatters(self) -> bool:
+        """Whether each replica receives the sums of its own rows only."""
+        return self.zero == 2 and self.num_replicas > 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """Flat: what a backward fills, and the sums of that."""
+
+    gradients: torch.Tensor
+    sums: torch.Tensor
+
+
+class Bucket:
+    """Some parameters of one segment and dtype."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Held],
+        group: dist.ProcessGroup | None,
+        ranks: tuple[int, ...],
+        sharing: Sharing,
+    ) -> None:
+        self.parameters = parameters
+        self.ranks = ranks
+        self._group = group
+        self._sharing = sharing
+        self._num_elements = sum(one.local.numel() for one in parameters)
+        self._buffers: _Buffers | None = None
+        self._received: torch.Tensor | None = None
+        self._gathered: torch.Tensor | None = None
+        self._work: dist.Work | None = None
+        self._left, self._arrived = 0.0, 0.0
+        self.has_left = False
+        self.own: Measured = ([], 0)
+        self.summed: Measured = ([], 0)
+        found = [
+            piece_of(
+                one,
+                parts=sharing.parts,
+                index=sharing.part,
+                replica=sharing.replica,
+                on_host=sharing.on_host,
+            )
+            for one in parameters
+        ]
+        self._piece_of = dict(zip([one.name for one in parameters], found, strict=True))
+        self._part_elements = max(
+            sum(part_of(one.local, sharing.parts, part).numel() for one in parameters)
+            for part in range(sharing.parts)
+        )
+        self.open()
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What this rank's optimizer updates of them."""
+        return [piece for piece in self._piece_of.values() if piece is not None]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the sums; nothing where this rank keeps them to itself."""
+        return 0 if self._group is None else self._num_elements * SUM_DTYPE.itemsize
+
+    @property
+    def laps(self) -> int:
+        """How often the sums go round the ring of replicas: a scatter once, an all-reduce twice."""
+        return 1 if self._sharing.scatters else 2
+
+    @property
+    def num_weight_bytes(self) -> int:
+        """Bytes of the parameters themselves."""
+        return num_bytes(one.local for one in self.parameters)
+
+    def open(self) -> None:
+        """Begin a step: all gradients and sums are 0."""
+        self.has_left = False
+        self._received = None
+        if self._sharing.scatters:
+            for piece in self.pieces:
+                piece.updated.grad = None
+        if self._buffers is not None:
+            self._buffers.gradients.zero_()
+            self._buffers.sums.zero_()
+            return
+        dtype = self.parameters[0].local.dtype
+        self._buffers = _Buffers(
+            torch.zeros(self._num_elements, dtype=dtype),
+            torch.zeros(self._num_elements, dtype=SUM_DTYPE),
+        )
+        for one, flat in zip(self.parameters, self._cut(self._buffers.gradients), strict=True):
+            gradient = flat.view_as(one.local)
+            if isinstance(one.parameter, DTensor):
+                data = one.parameter
+                one.parameter.grad = DTensor.from_local(
+                    gradient,
+                    data.device_mesh,
+                    data.placements,
+                    run_check=False,
+                    shape=data.shape,
+                    stride=data.stride(),
+                )
+            else:
+                one.parameter.grad = gradient
+
+    def gather(self) -> None:
+        """Add what the backward of one micro-batch left in the parameters' gradients."""
+        assert self._buffers is not None, "the step has begun"
+        self._buffers.sums.add_(self._buffers.gradients)
+        self._buffers.gradients.zero_()
+
+    def send(self, factor: float) -> None:
+        """Measure the sums times `factor` and send them to the other replicas."""
+        assert self._buffers is not None, "the step has begun"
+        sums = self._buffers.sums
+        if factor != 1.0:
+            sums.mul_(factor)
+        self.has_left = True
+        self.own = self.summed = measured(self.parameters, self._cut(sums))
+        if self._group is None:
+            return
+        self._left, self._arrived = time.perf_counter(), 0.0
+        if self._sharing.scatters:
+            packed = self._packed(sums)
+            self._close()
+            self._received = torch.empty_like(packed)
+            # Gloo's own reduce-scatter is an all-reduce of which the rest is thrown away.
+            self._work = dist.all_to_all_single(
+                self._received, packed, group=self._group, async_op=True
+            )
+        else:
+            self._work = dist.all_reduce(sums, group=self._group, async_op=True)
+        assert self._work is not None, "this rank is in its segment's group"
+        self._work.get_future().then(self._note_arrival)
+
+    def _note_arrival(self, _: object) -> None:
+        self._arrived = time.perf_counter()
+
+    def _close(self) -> None:
+        """Give back what is not needed until the next step."""
+        self._buffers = None
+        for one in self.parameters:
+            one.parameter.grad = None
+
+    def receive(self) -> tuple[float, float]:
+        """Wait for the sums over all replicas and measure them; return when this bucket left and
+        when they arrived.
+        """
+        if self._group is None:
+            return 0.0, 0.0
+        assert self._work is not None, "it has left"
+        self._work.wait()
+        self._work = None
+        arrived = self._arrived or time.perf_counter()  # the note may come after the wait
+        if self._received is not None:
+            first, *others = self._received.view(self._sharing.parts, -1).unbind()
+            self._received = sum(others, first)
+            mine = [one for one in self.parameters if self._piece_of[one.name] is not None]
+            self.summed = measured(mine, self._own_parts(self._received))
+        else:
+            assert self._buffers is not None, "all-reduced in place"
+            self.summed = measured(self.parameters, self._cut(self._buffers.sums))
+        return self._left, arrived
+
+    def publish(self, factor: float) -> None:
+        """Make the sums times `factor` the gradients of the pieces."""
+        if self._received is not None:
+            gradients = (self._received * factor).to(self.parameters[0].local.dtype)
+            found = zip(self.pieces, self._own_parts(gradients), strict=True)
+        else:
+            assert self._buffers is not None, "the step has begun"
+            torch.mul(self._buffers.sums, factor, out=self._buffers.gradients)
+            views = zip(self.parameters, self._cut(self._buffers.gradients), strict=True)
+            by_name = {one.name: flat.view_as(one.local) for one, flat in views}
+            parts, part = self._sharing.parts, self._sharing.part
+            found = zip(
+                self.pieces,
+                [part_of(by_name[piece.name], parts, part) for piece in self.pieces],
+                strict=True,
+            )
+        for piece, gradient in found:
+            if piece.updated.grad is None or piece.updated.grad.data_ptr() != gradient.data_ptr():
+                piece.updated.grad = gradient.view_as(piece.updated).to(piece.updated.device)
+
+    def give(self) -> None:
+        """Hand what this rank has updated to the parameters, and to the other replicas."""
+        for piece in self.pieces:
+            if self._sharing.on_host:
+                piece.target.copy_(piece.updated.data)
+        if self._sharing.parts == 1:
+            return
+        dtype = self.parameters[0].local.dtype
+        mine = torch.zeros(self._part_elements, dtype=dtype)
+        for piece, flat in zip(self.pieces, self._own_parts(mine), strict=True):
+            flat.copy_(piece.target.reshape(-1))
+        self._gathered = torch.empty(self._sharing.parts * self._part_elements, dtype=dtype)
+        self._work = dist.all_gather_single(self._gathered, mine, group=self._group, async_op=True)
+
+    def take(self) -> None:
+        """Take over what the other replicas have updated."""
+        assert self._work is not None, "it was given"
+        assert self._gathered is not None, "it was given"
+        self._work.wait()
+        for part in range(self._sharing.parts):
+            if part == self._sharing.part:
+                continue
+            offset = part * self._part_elements
+            for one in self.parameters:
+                target = part_of(one.local, self._sharing.parts, part)
+                end = offset + target.numel()
+                target.copy_(self._gathered[offset:end].view_as(target))
+                offset = end
+        self._work = self._gathered = None
+
+    def _cut(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return list(flat.split([one.local.numel() for one in self.parameters]))
+
+    def _own_parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Cut a buffer that holds this rank's parts one after the other."""
+        sizes = [piece.target.numel() for piece in self.pieces]
+        return list(flat[: sum(sizes)].split(sizes))
+
+    def _packed(self, sums: torch.Tensor) -> torch.Tensor:
+        """Return the sums ordered by the replica that they go to, each part equally long."""
+        parts = self._sharing.parts
+        packed = torch.zeros(parts * self._part_elements, dtype=SUM_DTYPE)
+        views = [
+            flat.view_as(one.local)
+            for one, flat in zip(self.parameters, self._cut(sums), strict=True)
+        ]
+        for part in range(parts):
+            offset = part * self._part_elements
+            for view in views:
+                rows = part_of(view, parts, part)
+                packed[offset : offset + rows.numel()] = rows.reshape(-1)
+                offset += rows.numel()
+        return packed
+
+
+def measured(parameters: Sequence[Held], values: Sequence[torch.Tensor]) -> Measured:
+    """Measure gradients, each parameter's square alone."""
+    if not parameters:
+        return [], 0
+    norms = torch.stack(torch._foreach_norm(list(values))).tolist()
+    squares = [
+        (layer_of(one.name), norm * norm if one.counts else 0.0)
+        for one, norm in zip(parameters, norms, strict=True)
+    ]
+    if all(map(math.isfinite, norms)):
+        return squares, 0
+    return squares, sum(int((~torch.isfinite(each)).sum()) for each in values)
+
+
+def added(several: Iterable[Measured]) -> Norms:
+    """Add up by layer, one parameter after the other: a layer's sum has the same bits however its
+    parameters lie in buckets, and in every layout that holds it whole.
+    """
+    squares: dict[int, float] = {}
+    num_non_finite = 0
+    for found, bad in several:
+        for layer, square in found:
+            squares[layer] = squares.get(layer, 0.0) + square
+        num_non_finite += bad
+    return Norms(squares, num_non_finite)
