@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from control.api.answers import Answer
@@ -133,8 +134,10 @@ def get_series(
     all_generations: bool = False,
     after_step: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)] = 0,
     until_step: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
+    after: Annotated[str | None, Query(max_length=200)] = None,
     reduce: Reduce | None = None,
     points: Annotated[int, Query(ge=2, le=MAX_POINTS)] = 1000,
+    columns: bool = False,
 ) -> Response:
     """Show one series: by default the surviving lineage, one point a step, at most `points` of
     them.
@@ -149,10 +152,13 @@ def get_series(
             all_generations=all_generations,
             after_step=after_step,
             until_step=until_step,
+            after=after,
             reduce=reduce,
             points=points,
+            as_columns=columns,
         )
-    return Answer(found)
+    # A hundred thousand points take json.dumps a tenth of a second.
+    return Response(to_json(found), media_type="application/json")
 
 
 @router.get("/{run}/checkpoints")

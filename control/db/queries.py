@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, select
 
 from control.db import chunks, rows, samples, tables
+from control.db import points as shown
 from control.db.downsample import thinned
 from control.db.listings import Json, at
 from control.db.rows import Row
-from control.db.samples import Series
 from control.db.segments import Segment, newest_step, surviving, whole
 from control.db.values import number_word
 from control.lifecycle import ENDED
@@ -211,18 +210,22 @@ def series(
     all_generations: bool = False,
     after_step: int = 0,
     until_step: int | None = None,
+    after: str | None = None,
     reduce: Reduce | None = None,
     points: int = 1000,
+    as_columns: bool = False,
 ) -> Json:
     """Return one series as the contract has it, at most `points` points of it.
 
     Args:
         after_step: only points beyond it; for charts that have the others.
+        after: the cursor of an answer before: only what has come since; "" to begin.
         reduce: how ranks become one value where they differ; None for the mean.
+        as_columns: rather than points.
 
     Raises:
         NotFoundError: there is no such run or generation.
-        UserError: there is no such metric.
+        UserError: there is no such metric, or `after` is no cursor.
     """
     known = BY_NAME.get(metric) or DERIVED.get(metric)
     if known is None:
@@ -230,21 +233,25 @@ def series(
         raise UserError(f"{metric!r} is not a metric; there are {names}", code="unknown_metric")
     row = run_row(connection, run)
     attempts = attempts_of(connection, run)
-    segments = _segments(run, attempts, generation, all_generations=all_generations)
     segments = [
-        Segment(
-            each.generation,
-            max(each.after_step, after_step),
-            min(each.last_step, until_step or each.last_step),
-        )
-        for each in segments
+        Segment(each.generation, first, last)
+        for each in _segments(run, attempts, generation, all_generations=all_generations)
+        if (first := max(each.after_step, after_step))
+        < (last := min(each.last_step, until_step or each.last_step))
     ]
+    key = shown.key_of((run, metric, rank, reduce), segments)
+    cursor = shown.Cursor.read(after) if after else None
+    goes_on = (
+        cursor is not None
+        and cursor.key == key
+        and cursor.num_rows == _num_seen(connection, run, metric, segments, cursor.step, rank)
+    )
     newest = attempts[-1] if attempts else None
     found = samples.read(
         connection,
         run,
         metric,
-        segments,
+        shown.unseen(segments, cursor.step) if cursor and goes_on and segments else segments,
         rank=rank,
         reduce=reduce or "mean",
         live=newest.generation
@@ -252,15 +259,39 @@ def series(
         else None,
     )
     chosen = thinned(found, points)
-    return {
+    answer = {
         "metric": metric,
         "unit": known.unit,
-        "points": _points(chosen),
+        **({"columns": shown.columns(chosen)} if as_columns else {"points": shown.points(chosen)}),
         "total_points": len(found),
         "downsampled": len(chosen) < len(found),
+        "rolled_up": found.rolled_up,
         "generation": row["generation"],
         "lineage": [[each.generation, each.after_step] for each in surviving(attempts)],
     }
+    if after is None:
+        return answer
+    step = cursor.step if cursor and goes_on else 0
+    if len(found) and found.generations[-1] == segments[-1].generation:
+        step = int(found.steps[-1])
+    count = _num_seen(connection, run, metric, segments, step, rank)
+    return {
+        **answer,
+        "cursor": str(shown.Cursor(key, step, count)),
+        "reset": cursor is not None and not goes_on,
+    }
+
+
+def _num_seen(
+    connection: Connection,
+    run: str,
+    metric: str,
+    segments: Sequence[Segment],
+    step: int,
+    rank: int | None,
+) -> int:
+    past = shown.seen(segments, step) if segments else []
+    return samples.num_rows(connection, run, metric, past, rank=rank)
 
 
 def _segments(
@@ -272,23 +303,3 @@ def _segments(
             raise NotFoundError(f"run {run!r} has no generation {generation}")
         return whole([generation])
     return whole(generations) if all_generations else surviving(attempts)
-
-
-def _points(found: Series) -> list[list[Any]]:
-    absent = chunks.missing(found.values)
-    return [
-        [
-            generation,
-            step,
-            None if unknown else number_word(value),
-            at(datetime.fromtimestamp(when, UTC)),
-        ]
-        for generation, step, value, unknown, when in zip(
-            found.generations.tolist(),
-            found.steps.tolist(),
-            found.values.tolist(),
-            absent.tolist(),
-            found.at.tolist(),
-            strict=True,
-        )
-    ]

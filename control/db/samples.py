@@ -131,7 +131,11 @@ def read_many(
     `read`.
     """
     wanted = _sources(metrics)
-    told = _load(connection, run, wanted, segments, _rank_read(wanted, rank))
+    only_rank = _rank_read(wanted, rank)
+    complete_to = None
+    if live is not None and only_rank is None:
+        complete_to = _complete_to(connection, run, live)
+    told = _load(connection, run, wanted, segments, only_rank)
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
         of_generation = told.get(segment.generation)
@@ -144,7 +148,7 @@ def read_many(
                 segment,
                 rank=rank,
                 reduce=reduce,
-                is_live=segment.generation == live,
+                complete_to=complete_to if segment.generation == live else None,
             )
             if found is not None:
                 parts[metric].append(found)
@@ -254,6 +258,21 @@ def _rank_read(wanted: Iterable[str], rank: int | None) -> int | None:
     return 0 if all(series.is_same_on_ranks(name) for name in wanted) else None
 
 
+def _complete_to(connection: Connection, run: str, live: int) -> int | None:
+    """Return the newest step that every rank of a living generation has told; None before the
+    first. Its newest rows are in chunks.
+    """
+    c = sample_chunks.c
+    newest = (
+        select(func.max(c.last_step).label("step"))
+        .where(c.run == run, c.generation == live)
+        .group_by(c.rank)
+        .subquery()
+    )
+    found: int | None = connection.scalar(select(func.min(newest.c.step)))
+    return found
+
+
 def _within(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
     """Whether a chunk or a column of a block reaches into a segment."""
     c = table.c
@@ -266,7 +285,7 @@ def _within(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
                 c.first_step <= each.last_step,
             )
             for each in segments
-        )
+        ),
     )
 
 

@@ -67,19 +67,20 @@ def derive(
     *,
     rank: int | None,
     reduce: Reduce | None,
-    is_live: bool,
+    complete_to: int | None,
 ) -> Series | None:
     """Return a metric in one segment: as told, or computed from what was; None where nothing was.
 
     Args:
         rank: that rank's values; None for the value of the run.
         reduce: how ranks become one value; None as the metric is registered.
-        is_live: leave the newest steps out of a reduction until every rank has told them.
+        complete_to: the newest step that every rank has told; later ones are left out of a
+            reduction. None when no more will be told.
     """
     if metric != TOKENS_PER_S:
-        return _one(told[metric], metric, segment, rank, reduce, is_live=is_live)
-    tokens = _one(told["tokens"], "tokens", segment, rank, None, is_live=is_live)
-    spent = _one(told["step_time_s"], "step_time_s", segment, rank, "max", is_live=is_live)
+        return _one(told[metric], metric, segment, rank, reduce, complete_to=complete_to)
+    tokens = _one(told["tokens"], "tokens", segment, rank, None, complete_to=complete_to)
+    spent = _one(told["step_time_s"], "step_time_s", segment, rank, "max", complete_to=complete_to)
     if tokens is None or spent is None:
         return None
     steps, left, right = np.intersect1d(
@@ -104,7 +105,7 @@ def _one(
     rank: int | None,
     reduce: Reduce | None,
     *,
-    is_live: bool,
+    complete_to: int | None,
 ) -> Series | None:
     if rank is None and is_same_on_ranks(metric):
         rank = 0
@@ -121,10 +122,11 @@ def _one(
         return _series(segment, rows.steps, rows.at, rows.values[kind], rolled_up=True)
     if not told.by_rank:
         return None
-    ranks = told.by_rank.values()
-    steps, at, values = reduced([(rows, rows.values[metric]) for rows in ranks], kind)
-    if is_live:
-        complete = np.searchsorted(steps, min(int(rows.steps[-1]) for rows in ranks), side="right")
+    steps, at, values = reduced(
+        [(rows, rows.values[metric]) for rows in told.by_rank.values()], kind
+    )
+    if complete_to is not None:
+        complete = np.searchsorted(steps, complete_to, side="right")
         steps, at, values = steps[:complete], at[:complete], values[:complete]
     return _series(segment, steps, at, values, rolled_up=bool(told.rolled_up))
 

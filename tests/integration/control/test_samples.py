@@ -42,7 +42,7 @@ def tell(
 def points(scene: Scene, metric: str = "loss", **asked: object) -> list[list[object]]:
     with scene.db.read() as connection:
         found = queries.series(connection, scene.run, metric, points=10_000, **asked)  # type: ignore[arg-type]
-    return [point[:3] for point in found["points"]]
+    return [list(point[:3]) for point in found["points"]]
 
 
 def test_after_a_rollback_each_step_is_there_once_from_the_generation_that_survives(

@@ -1,0 +1,212 @@
+"""Series as they are asked for: what is new since a cursor, windows, both forms, and what others
+lost.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from control.db import chunks, queries, samples, sealing
+from control.db.engine import Database
+from control.db.sealing import Sizes, Tail
+from control.db.segments import surviving, whole
+from tests.integration.control.conftest import FakeClock
+from tests.integration.control.scene import Scene, columns
+from trainmaster.errors import UserError
+
+SMALL = Sizes(chunk_rows=5, many_chunks=1, block_rows=8, tail_rows=3, least_rows=4)
+
+
+@pytest.fixture
+def scene(db: Database, clock: FakeClock) -> Scene:
+    made = Scene(db, clock)
+    made.sync()
+    made.submit()
+    made.begin()
+    return made
+
+
+def tell(
+    scene: Scene, steps: range, *, generation: int = 1, rank: int = 0, **values: float | None
+) -> None:
+    made = chunks.rows_of(
+        list(steps),
+        [1.7e9 + step for step in steps],
+        {name: [value] * len(steps) for name, value in values.items()},
+    )
+    with scene.db.write() as connection:
+        samples.append(connection, scene.run, generation, rank, made)
+
+
+def ask(scene: Scene, metric: str = "loss", **asked: Any) -> dict[str, Any]:
+    with scene.db.read() as connection:
+        return queries.series(connection, scene.run, metric, **{"points": 10_000, **asked})
+
+
+class Reader:
+    """A client that keeps what it has seen."""
+
+    def __init__(self, scene: Scene, metric: str, **asked: Any) -> None:
+        self.scene, self.metric, self.asked = scene, metric, asked
+        self.cursor = ""
+        self.points: list[Any] = []
+        self.resets = 0
+
+    def read_on(self) -> int:
+        """Return how many points came."""
+        answer = ask(self.scene, self.metric, after=self.cursor, **self.asked)
+        if answer["reset"]:
+            self.points = []
+            self.resets += 1
+        self.points += answer["points"]
+        self.cursor = answer["cursor"]
+        return len(answer["points"])
+
+
+def test_a_cursor_goes_on_with_what_is_new(scene: Scene) -> None:
+    reader = Reader(scene, "loss")
+    assert reader.read_on() == 0
+    tell(scene, range(1, 11), loss=1.0)
+    assert reader.read_on() == 10
+    assert reader.read_on() == 0
+    tell(scene, range(11, 13), loss=2.0)
+    assert reader.read_on() == 2
+    assert (reader.points, reader.resets) == (ask(scene)["points"], 0)
+    assert "cursor" not in ask(scene)
+
+
+def test_after_a_rollback_a_cursor_is_reset(scene: Scene) -> None:
+    tell(scene, range(1, 11), loss=1.0)
+    reader = Reader(scene, "loss")
+    reader.read_on()
+    scene.begin(2, parent=1, resumed_from_step=6)
+    assert (reader.read_on(), reader.resets) == (6, 1)
+    tell(scene, range(7, 9), generation=2, loss=2.0)
+    assert (reader.read_on(), reader.resets) == (2, 1)
+    assert reader.points == ask(scene)["points"]
+
+
+def test_what_a_silent_rank_tells_late_resets_a_cursor(scene: Scene) -> None:
+    reader = Reader(scene, "compute_s")
+    tell(scene, range(1, 11), rank=0, compute_s=1.0)
+    assert reader.read_on() == 10
+    tell(scene, range(1, 6), rank=1, compute_s=3.0)
+    assert (reader.read_on(), reader.resets) == (5, 1)
+    assert {point[2] for point in reader.points} == {2.0}
+
+
+def test_a_cursor_that_is_none_or_of_another_series_gives_no_wrong_points(scene: Scene) -> None:
+    tell(scene, range(1, 11), loss=1.0, lr=2.0)
+    for nonsense in ("x", "a.1", "a.-1.2", "a.1.2.3", "a.1e3.4", "a.٣.4"):
+        with pytest.raises(UserError, match="no cursor"):
+            ask(scene, after=nonsense)
+    other = ask(scene, "lr", after="")["cursor"]
+    answer = ask(scene, "loss", after=other)
+    assert (answer["reset"], len(answer["points"])) == (True, 10)
+    assert ask(scene, after=f"a.{10**40}.1")["reset"] is True
+
+
+events = st.one_of(
+    st.tuples(st.just("tell"), st.integers(0, 1), st.integers(1, 5)),
+    st.tuples(st.just("late"), st.integers(0, 1), st.integers(1, 12)),
+    st.tuples(st.just("tend"), st.integers(0, 1), st.booleans()),
+    st.tuples(st.just("rollback"), st.integers(0, 12), st.just(0)),
+    st.tuples(st.just("read"), st.just(0), st.just(0)),
+)
+
+
+def test_whatever_happens_a_reader_that_goes_on_sees_what_one_that_begins_sees(
+    scene: Scene,
+) -> None:
+    slot = count(2)
+
+    @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(events, max_size=14))
+    def check(happened: list[tuple[str, int, int]]) -> None:
+        scene.submit()
+        scene.begin(slots=[next(slot)])
+        readers = [
+            Reader(scene, "compute_s"),
+            Reader(scene, "loss"),
+            Reader(scene, "compute_s", rank=1),
+            Reader(scene, "compute_s", all_generations=True),
+            Reader(scene, "compute_s", until_step=5),
+        ]
+        generation, reached = 1, {0: 0, 1: 0}
+        for value, (kind, which, number) in enumerate(happened):
+            if kind == "tell":
+                steps = range(reached[which] + 1, reached[which] + 1 + number)
+                reached[which] = steps[-1]
+                tell(scene, steps, generation=generation, rank=which, compute_s=value, loss=value)
+            elif kind == "late":
+                tell(scene, range(number, number + 2), rank=which, compute_s=value, loss=value)
+            elif kind == "tend":
+                tail = Tail(scene.run, generation, which)
+                with scene.db.write() as connection:
+                    sealing.tend(connection, tail, seals=bool(number), sizes=SMALL)
+            elif kind == "rollback":
+                scene.begin(
+                    generation + 1,
+                    parent=generation,
+                    resumed_from_step=which,
+                    slots=[next(slot)],
+                )
+                generation, reached = generation + 1, {0: which, 1: which}
+            else:
+                for reader in readers:
+                    reader.read_on()
+        for reader in readers:
+            reader.read_on()
+            assert reader.points == ask(scene, reader.metric, **reader.asked)["points"]
+
+    check()
+
+
+def test_columns_hold_what_points_hold(scene: Scene) -> None:
+    told = [1.5, None, math.nan, math.inf, -math.inf]
+    scene.sync(scene.batch(0, 9, samples=columns([1, 2, 3, 4, 5], loss=told)))
+    points, as_columns = ask(scene)["points"], ask(scene, as_columns=True)["columns"]
+    assert as_columns["value"] == [1.5, None, "NaN", "Infinity", "-Infinity"]
+    assert [list(point[:3]) for point in points] == [
+        [generation, step, value]
+        for generation, step, value in zip(
+            as_columns["generation"], as_columns["step"], as_columns["value"], strict=True
+        )
+    ]
+    assert as_columns["at"][0] == 1.7e9 + 1
+    assert points[0][3] == "2023-11-14T22:13:21.000000Z"
+
+
+def test_150_metrics_in_a_batch_that_comes_twice_are_there_once(scene: Scene) -> None:
+    names = [f"metric_{number}" for number in range(150)]
+    batch = scene.batch(0, 9, samples=columns([1], **{name: [0.5] for name in names}))
+    for _ in range(2):
+        scene.sync(batch)
+    with scene.db.read() as connection:
+        found = samples.read_many(connection, scene.run, names, whole([1]), rank=0)
+    assert {name: series.values.tolist() for name, series in found.items()} == {
+        name: [0.5] for name in names
+    }
+
+
+def test_steps_that_are_done_again_are_stored_beside_those_they_supersede(scene: Scene) -> None:
+    tell(scene, range(1, 151), loss=1.0, val_loss=9.0)
+    scene.begin(2, parent=1, resumed_from_step=100)
+    tell(scene, range(101, 161), generation=2, loss=2.0)
+    points = [tuple(point[:3]) for point in ask(scene)["points"]]
+    assert points == [(1, step, 1.0) for step in range(1, 101)] + [
+        (2, step, 2.0) for step in range(101, 161)
+    ]
+    assert len(ask(scene, all_generations=True)["points"]) == 150 + 60
+    # A metric that the new attempt does not tell is superseded from there on as well.
+    with scene.db.read() as connection:
+        segments = surviving(queries.attempts_of(connection, scene.run))
+        found = samples.read(connection, scene.run, "val_loss", segments, rank=0)
+    told = ~chunks.missing(found.values)
+    assert found.steps[told].tolist() == list(range(1, 101))
