@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,8 +11,16 @@ from hypothesis import strategies as st
 
 from control.db.downsample import thinned
 from control.db.series import Series
+from trainmaster.spool import MISSING, is_missing
 
-values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(math.nan)), min_size=1, max_size=300)
+singles = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf, MISSING]))
+runs = st.builds(lambda value, times: [value] * times, singles, st.integers(1, 20))
+values = st.one_of(
+    st.lists(singles, min_size=1, max_size=300),
+    st.lists(runs, min_size=1, max_size=40).map(
+        lambda parts: [each for part in parts for each in part]
+    ),
+)
 
 
 def series(given_values: list[float]) -> Series:
@@ -36,10 +45,35 @@ def test_nothing_is_left_out_when_all_points_fit(given_values, more):
     assert thinned(whole, max(2, len(given_values)) + more) is whole
 
 
-@given(values, st.integers(16, 80))
-def test_the_highest_the_lowest_and_a_point_that_is_not_finite_stay(given_values, points):
-    left = thinned(series(given_values), points).values
-    finite = [value for value in given_values if math.isfinite(value)]
-    if finite:
-        assert {max(finite), min(finite)} <= set(left.tolist())
-    assert any(map(math.isnan, left)) == any(map(math.isnan, given_values))
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(6, 120))
+def test_the_lowest_and_the_highest_of_every_stretch_stay(given_values, points):
+    left = thinned(series(given_values), points).steps.tolist()
+    count = (points - 2) // 2
+    if len(given_values) <= 2 * count:
+        return
+    length = (len(given_values) - 1) / count
+    edges = [0, *(int(length * (each + 1)) + 1 for each in range(count))]
+    for start, end in itertools.pairwise(edges):
+        kept = [given_values[step - 1] for step in left if start < step <= end]
+        stretch = given_values[start:end]
+        assert {min(stretch), max(stretch)} <= set(kept)
+
+
+@given(values, st.integers(24, 120))
+def test_both_ends_of_every_run_of_what_is_not_finite_stay(given_values, points):
+    whole = series(given_values)
+    left = set(thinned(whole, points).steps.tolist())
+    words = [
+        "" if math.isfinite(value) or is_missing(value) else str(value) for value in given_values
+    ]
+    ends, step = [], 1
+    for word, run in itertools.groupby(words):
+        length = len(list(run))
+        if word:
+            ends += [(word, step), (word, step + length - 1)]
+        step += length
+    if len(set(ends)) <= points // 3:
+        assert {step for _, step in ends} <= left
+    for kind in {word for word, _ in ends}:
+        of_kind = [step for word, step in ends if word == kind]
+        assert {of_kind[0], of_kind[-1]} <= left
