@@ -258,7 +258,7 @@ def chore(kind: str, checkpoint: Checkpoint, snapshot: RunSnapshot) -> NewChore:
     for attempt in snapshot.attempts:
         if attempt.generation == checkpoint.generation:
             home = next(iter(attempt.plan.pipelines[0].nodes), None)
-    known = any(node.id == home for node in snapshot.nodes)
+    known = home is not None and snapshot.node(home) is not None
     return NewChore(
         kind,
         {

@@ -71,7 +71,7 @@ def first_failure(snapshot: RunSnapshot, *, now: datetime) -> FirstFailure | Non
             return None
         return _failure_of(first)
     for rank in snapshot.ranks:
-        if started_anew(rank, snapshot.nodes):
+        if started_anew(rank, snapshot):
             return FirstFailure(
                 rank.rank,
                 f"rank {rank.rank} ended with its agent: the agent of node {rank.node} was started "

@@ -19,7 +19,6 @@ attempt by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
@@ -76,22 +75,23 @@ def _longer_s(node: Node) -> float:
     return node.sync_interval_s - 1.0
 
 
-def started_anew(rank: Rank, nodes: Iterable[Node]) -> bool:
+def started_anew(rank: Rank, snapshot: RunSnapshot) -> bool:
     """Return whether the agent of a started rank's node has begun another life since."""
     if rank.boot is None or rank.state not in {"started", "ready"}:
         return False
-    return any(node.id == rank.node and node.boot != rank.boot for node in nodes)
+    node = snapshot.node(rank.node)
+    return node is not None and node.boot != rank.boot
 
 
 def belief(rank: Rank, snapshot: RunSnapshot, *, now: datetime) -> Belief:
     """Return what is believed of `rank`; the table is in the module's docstring."""
-    if rank.state == "exited" or started_anew(rank, snapshot.nodes):
+    if rank.state == "exited" or started_anew(rank, snapshot):
         return "dead"
-    for node in snapshot.nodes:
-        if node.id == rank.node:
-            state = node_state(node, now=now, control_up_since=snapshot.control_up_since)
-            return "unreachable" if state == "lost" else "alive"
-    return "unreachable"
+    node = snapshot.node(rank.node)
+    if node is None:
+        return "unreachable"
+    state = node_state(node, now=now, control_up_since=snapshot.control_up_since)
+    return "unreachable" if state == "lost" else "alive"
 
 
 def out_of_contact(snapshot: RunSnapshot, *, now: datetime) -> dict[str, float]:
@@ -101,10 +101,9 @@ def out_of_contact(snapshot: RunSnapshot, *, now: datetime) -> dict[str, float]:
     names = {
         rank.node for rank in snapshot.ranks if belief(rank, snapshot, now=now) == "unreachable"
     }
-    known = {node.id: node for node in snapshot.nodes}
     return {
-        name: silent_s(known[name], now=now, control_up_since=snapshot.control_up_since)
-        if name in known
-        else LEASE_S
+        name: LEASE_S
+        if (node := snapshot.node(name)) is None
+        else silent_s(node, now=now, control_up_since=snapshot.control_up_since)
         for name in sorted(names)
     }

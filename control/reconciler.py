@@ -17,6 +17,7 @@ from control.clock import Clock
 from control.db import apply as applying
 from control.db import tables
 from control.db.engine import Database
+from control.db.fleet import Fleet
 from control.db.load import load
 from control.decide import decide
 from control.decision import Decision
@@ -54,6 +55,7 @@ class Reconciler:
         self._db = db
         self._clock = clock
         self._decide = decide
+        self._fleet = Fleet()
         self.up_since = up_since
 
     def tick(self) -> int:
@@ -83,6 +85,7 @@ class Reconciler:
             try:
                 again = self.reconcile(run)
             except ConflictError as error:
+                self._fleet.forget()
                 log.info("%s; looking again", error.message)
                 return turn
             except UnavailableError:
@@ -106,12 +109,16 @@ class Reconciler:
         """
         now = self._clock.now()
         with self._db.read() as connection:
-            loaded = load(connection, run, now=now, control_up_since=self.up_since)
+            loaded = load(
+                connection, run, now=now, control_up_since=self.up_since, fleet=self._fleet
+            )
         if loaded is None:
             return False
         decision = self._decide(loaded.snapshot, now=now)
         with self._db.write() as connection:
             applying.apply(connection, decision, touched=loaded.touched, now=now)
+        if decision.new_attempt is not None or decision.attempt_end is not None:
+            self._fleet.forget()
         _tell(loaded.snapshot, decision)
         return decision.changes_anything and decision.next_look_at <= now
 

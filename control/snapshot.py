@@ -293,6 +293,14 @@ class RunSnapshot:
     control_up_since: datetime | None = None
     num_incidents: int = 0
     acted_at: Mapping[str, datetime] = field(default_factory=dict)
+    _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {node.id: node for node in self.nodes})
+
+    def node(self, name: str) -> Node | None:
+        """Return one of the nodes; None if it has not been heard of lately."""
+        return self._by_name.get(name)
 
     @property
     def attempt(self) -> Attempt | None:

@@ -9,8 +9,7 @@ from control.api.answers import Answer
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.auth import Caller
-from control.db import asking, chores, history, listings
-from control.db.load import nodes_of
+from control.db import asking, chores, fleet, history, listings
 from control.liveness import node_state
 from trainmaster.errors import ConflictError, UnavailableError
 
@@ -52,7 +51,7 @@ def verify(checkpoint: str, shell: WithShell, caller: ByCaller) -> Response:
         found = listings.checkpoint(connection, checkpoint)
         if found["state"] == "retired":
             raise ConflictError(f"checkpoint {checkpoint} is retired: its bytes are gone")
-        nodes = nodes_of(connection, found["run"], now)
+        nodes = fleet.read(connection, found["run"], now)
         if not any(node_state(node, now=now) == "present" for node in nodes):
             raise UnavailableError(
                 "no node is connected that could read the checkpoint", code="no_node"

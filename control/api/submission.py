@@ -10,8 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from control.api.context import Shell
-from control.db import chores, rulebook, tables
-from control.db.load import nodes_of
+from control.db import chores, fleet, rulebook, tables
 from control.liveness import may_take_ranks
 from control.scheduler import fits
 from control.snapshot import Node
@@ -130,4 +129,4 @@ def _conclusion(known: chores.Known) -> WorkloadInfo:
 
 def _nodes(shell: Shell) -> tuple[Node, ...]:
     with shell.db.read() as connection:
-        return nodes_of(connection, None, shell.clock.now())
+        return fleet.read(connection, None, shell.clock.now())

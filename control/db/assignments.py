@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, tuple_
+from sqlalchemy import Connection, Row, select
 
 from control.db import rows, tables
+from control.db.among import among, one_of
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 from trainmaster.wire import Assignment, Resume
@@ -102,19 +103,21 @@ def _placed(connection: Connection, nodes: Sequence[str]) -> list[Row[Any]]:
             & (k.node == s.node)
             & (k.slot == s.slot),
         )
-        .where(s.node.in_(nodes), a.ended_at.is_(None))
+        .where(one_of(connection, s.node, nodes), a.ended_at.is_(None))
         .order_by(s.node, s.run, k.rank)
     )
     return list(connection.execute(query))
 
 
 def _orders(
-    connection: Connection, attempts: Iterable[Attempt]
+    connection: Connection, attempts: Sequence[Attempt]
 ) -> dict[Attempt, list[dict[str, Any]]]:
     o = tables.orders.c
     query = (
         select(o.run, o.generation, o.seq, o.kind, o.args)
-        .where(tuple_(o.run, o.generation).in_(attempts), o.state.in_(("sent", "received")))
+        .where(
+            among(connection, (o.run, o.generation), attempts), o.state.in_(("sent", "received"))
+        )
         .order_by(o.seq)
     )
     found: dict[Attempt, list[dict[str, Any]]] = {}
@@ -124,12 +127,12 @@ def _orders(
 
 
 def _drills(
-    connection: Connection, attempts: Iterable[Attempt]
+    connection: Connection, attempts: Sequence[Attempt]
 ) -> dict[Attempt, list[Mapping[str, Any]]]:
     d = tables.drills.c
     query = (
         select(d.run, d.generation, d.drill)
-        .where(tuple_(d.run, d.generation).in_(attempts))
+        .where(among(connection, (d.run, d.generation), attempts))
         .order_by(d.id)
     )
     found: dict[Attempt, list[Mapping[str, Any]]] = {}
@@ -138,11 +141,13 @@ def _drills(
     return found
 
 
-def _starting(connection: Connection, attempts: Iterable[Attempt]) -> set[Attempt]:
+def _starting(connection: Connection, attempts: Sequence[Attempt]) -> set[Attempt]:
     k = tables.ranks.c
     query = (
         select(k.run, k.generation)
-        .where(tuple_(k.run, k.generation).in_(attempts), k.state.in_(("assigned", "started")))
+        .where(
+            among(connection, (k.run, k.generation), attempts), k.state.in_(("assigned", "started"))
+        )
         .distinct()
     )
     return {(run, generation) for run, generation in connection.execute(query)}

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from control.db import tables
+from control.db.among import one_of
 from control.db.upsert import upsert
 from control.db.values import instant_text, plain, storable_tree, whole
 from trainmaster.errors import NotFoundError
@@ -87,8 +88,9 @@ def take(connection: Connection, nodes: Sequence[str], *, now: datetime) -> dict
     if not nodes:
         return {}
     c = tables.chores.c
-    free = and_(c.state == WAITING, or_(c.node.is_(None), c.node.in_(nodes)))
-    mine = and_(c.state == TAKEN, c.node.in_(nodes))
+    named = one_of(connection, c.node, nodes)
+    free = and_(c.state == WAITING, or_(c.node.is_(None), named))
+    mine = and_(c.state == TAKEN, named)
     found = connection.execute(
         select(c.id, c.kind, c.args, c.state, c.node)
         .where(or_(free, mine))

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from sqlalchemy import Connection, select, tuple_, update
+from sqlalchemy import Connection, select, update
 
 from control.db import chunks, effects, heartbeats, history, levels, restored, samples, tables
+from control.db.among import among
 from control.db.chunks import Rows
 from control.db.effects import Told
 from control.db.heartbeats import Described
@@ -149,7 +150,7 @@ def _cursors(connection: Connection, said: Sequence[Said]) -> dict[str, dict[str
     if asked:
         c = tables.cursors.c
         query = select(c.node, c.stream, c.offset).where(
-            tuple_(c.node, c.stream).in_(sorted(asked))
+            among(connection, (c.node, c.stream), sorted(asked))
         )
         for node, stream, offset in connection.execute(query):
             cursors[node][stream] = offset
@@ -213,7 +214,7 @@ def _tell_checkpoints(connection: Connection, told: Sequence[tuple[str, int, int
     c = tables.checkpoints.c
     waiting = connection.execute(
         select(c.id, c.run, c.generation, c.step).where(
-            tuple_(c.run, c.generation).in_(list(losses)), c.loss.is_(None)
+            among(connection, (c.run, c.generation), list(losses)), c.loss.is_(None)
         )
     ).all()
     for checkpoint, run, generation, step in waiting:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, tuple_, update
+from sqlalchemy import Connection, update
 
 from control.db import tables
+from control.db.among import among
 from control.db.upsert import upsert
 from control.db.values import storable, storable_tree
 from trainmaster.wire import Sync
@@ -65,7 +66,8 @@ def _renew(connection: Connection, same: Sequence[tuple[str, str]], now: datetim
         return set()
     c = tables.nodes.c
     # With the boot: another control plane may have heard a later life of the node meanwhile.
-    renew = update(tables.nodes).where(tuple_(c.id, c.boot).in_(same)).values(last_seen_at=now)
+    renew = update(tables.nodes).where(among(connection, (c.id, c.boot), same))
+    renew = renew.values(last_seen_at=now)
     return set(connection.scalars(renew.returning(c.id)))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from control.db import tables
+from control.db.among import one_of
 from control.db.values import instant_text, plain
 
 MAX_EVENTS = 10_000
@@ -44,12 +45,14 @@ def touch_all(connection: Connection, runs: Sequence[str], now: datetime) -> set
         return set()
     c = tables.runs.c
     found = list(
-        connection.scalars(select(c.id).where(c.id.in_(runs)).order_by(c.id).with_for_update())
+        connection.scalars(
+            select(c.id).where(one_of(connection, c.id, runs)).order_by(c.id).with_for_update()
+        )
     )
     if found:
         connection.execute(
             update(tables.runs)
-            .where(c.id.in_(found))
+            .where(one_of(connection, c.id, found))
             .values(touched=c.touched + 1, next_look_at=now)
         )
     return set(found)

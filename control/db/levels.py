@@ -18,11 +18,11 @@ from sqlalchemy import (
     case,
     or_,
     select,
-    tuple_,
     update,
 )
 
 from control.db import history, tables
+from control.db.among import among, one_of
 from control.db.values import storable
 from trainmaster.ids import parse_rank_stream
 from trainmaster.wire import Running, Sync
@@ -50,7 +50,8 @@ def placed(connection: Connection, said: Mapping[str, Sync]) -> dict[tuple[str, 
         return {}
     c = tables.ranks.c
     query = select(c.node, c.run, c.generation, c.rank, c.state, c.boot).where(
-        tuple_(c.run, c.generation).in_(sorted(attempts)), c.node.in_(list(said))
+        among(connection, (c.run, c.generation), sorted(attempts)),
+        one_of(connection, c.node, list(said)),
     )
     return {
         (node, (run, generation, rank)): Place(state, boot is not None)
@@ -98,7 +99,7 @@ def store(
         c = tables.ranks.c
         connection.execute(
             update(tables.ranks)
-            .where(tuple_(c.run, c.generation, c.rank).in_(sorted(alive)))
+            .where(among(connection, (c.run, c.generation, c.rank), sorted(alive)))
             .values(last_seen_at=now)
         )
     stores = [
@@ -128,7 +129,7 @@ def _tell_stores(connection: Connection, told: list[Running]) -> set[str]:
     a = tables.attempts.c
     keys = sorted({(running.run, running.generation) for running in told})
     query = select(a.run, a.generation, a.store).where(
-        tuple_(a.run, a.generation).in_(keys), a.ended_at.is_(None)
+        among(connection, (a.run, a.generation), keys), a.ended_at.is_(None)
     )
     known = {(run, generation): store for run, generation, store in connection.execute(query)}
     news = set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 from sqlalchemy import Connection, func, or_, select
@@ -12,9 +12,9 @@ from sqlalchemy import Connection, func, or_, select
 from control import snapshot as view
 from control.db import chores, chunks, rows, rulebook, samples, tables
 from control.db.chores import AGAIN_AFTER, DONE
+from control.db.fleet import Fleet
 from control.db.samples import Series
 from control.db.segments import newest_step, surviving
-from control.liveness import sync_interval_s
 from trainmaster.metrics import BY_NAME, DERIVED
 from trainmaster.orders import Drill
 from trainmaster.rule import Rule
@@ -22,9 +22,6 @@ from trainmaster.spec import RunSpec
 
 WATCHED = ("loss", "grad_norm", "applied", "step_time_s")
 """Read for every run, rules or none: probation, trust and learned limits look at them."""
-
-NODE_MEMORY = timedelta(days=7)
-"""Nodes that have been silent for longer are not offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,18 @@ class Loaded:
 
 
 def load(
-    connection: Connection, run: str, *, now: datetime, control_up_since: datetime | None
+    connection: Connection,
+    run: str,
+    *,
+    now: datetime,
+    control_up_since: datetime | None,
+    fleet: Fleet | None = None,
 ) -> Loaded | None:
-    """Return the snapshot of a run, or None if there is no such run."""
+    """Return the snapshot of a run, or None if there is no such run.
+
+    Args:
+        fleet: what other turns have just read of the nodes.
+    """
     r = tables.runs.c
     row = connection.execute(select(tables.runs).where(r.id == run)).mappings().one_or_none()
     if row is None:
@@ -55,6 +61,7 @@ def load(
         .mappings()
         .all()
     )
+    ranks = _ranks(connection, run, row["generation"])
     snapshot = view.RunSnapshot(
         run=view.Run(
             id=row["id"],
@@ -72,8 +79,8 @@ def load(
             generation_floor=row["generation_floor"],
         ),
         attempts=attempts,
-        ranks=_ranks(connection, run, row["generation"]),
-        nodes=nodes_of(connection, run, now),
+        ranks=ranks,
+        nodes=(fleet or Fleet()).seen_by(connection, run, {rank.node for rank in ranks}, now),
         checkpoints=_checkpoints(connection, run, now),
         requests=_requests(connection, run),
         orders=_orders(connection, run, row["generation"]),
@@ -121,38 +128,6 @@ def _ranks(connection: Connection, run: str, generation: int) -> tuple[view.Rank
     c = tables.ranks.c
     query = select(tables.ranks).where(c.run == run, c.generation == generation).order_by(c.rank)
     return tuple(rows.rank(each) for each in connection.execute(query).mappings())
-
-
-def nodes_of(connection: Connection, run: str | None, now: datetime) -> tuple[view.Node, ...]:
-    """Return the nodes that have been heard of lately, and the slots that `run` and all others
-    hold.
-    """
-    taken: dict[str, set[int]] = {}
-    held: dict[str, set[int]] = {}
-    s = tables.slots.c
-    for node, slot, holder in connection.execute(select(s.node, s.slot, s.run)):
-        taken.setdefault(node, set()).add(slot)
-        if holder == run:
-            held.setdefault(node, set()).add(slot)
-    n = tables.nodes.c
-    recent = or_(n.last_seen_at > now - NODE_MEMORY, n.id.in_(taken))
-    found = connection.execute(select(tables.nodes).where(recent).order_by(n.id)).mappings().all()
-    idle_s = sync_interval_s(len(found))
-    return tuple(
-        view.Node(
-            id=row["id"],
-            slots=row["slots"],
-            last_seen_at=row["last_seen_at"],
-            boot=row["boot"],
-            address=row["address"],
-            labels=row["labels"],
-            cordoned=row["cordoned"],
-            taken=frozenset(taken.get(row["id"], ())),
-            held_here=frozenset(held.get(row["id"], ())),
-            sync_interval_s=1.0 if row["id"] in taken else idle_s,
-        )
-        for row in found
-    )
 
 
 def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.Checkpoint, ...]:
