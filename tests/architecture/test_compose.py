@@ -54,6 +54,17 @@ def test_every_part_of_an_installation_is_there() -> None:
     assert len(agents) == len(names) == 2, "agents of one name would push each other out"
 
 
+def test_whoever_speaks_to_the_control_plane_knows_all_of_them() -> None:
+    told = [
+        service["environment"]["TRAINMASTER_URL"].split(",")
+        for service in SERVICES.values()
+        if "TRAINMASTER_URL" in service.get("environment", {})
+    ]
+    assert len(told) == 4
+    for urls in told:
+        assert urls == ["http://control:8700", "http://control-b:8700"]
+
+
 def test_each_agent_is_reached_by_the_name_it_gives() -> None:
     for name, service in SERVICES.items():
         address = service.get("environment", {}).get("TRAINMASTER_ADDRESS")
@@ -163,11 +174,15 @@ def test_no_image_of_ours_runs_as_root_and_all_it_copies_exists() -> None:
 def test_prometheus_is_given_the_token_and_the_address_that_the_stack_has() -> None:
     config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     jobs = {job["job_name"]: job for job in config["scrape_configs"]}
-    assert jobs["trainmaster-control"]["static_configs"] == [{"targets": ["control:8700"]}]
-    discovery = jobs["trainmaster-agents"]["http_sd_configs"][0]
-    assert discovery["url"] == "http://control:8700/v1/prometheus/targets"
-    assert discovery["authorization"]["type"] == "Bearer"
-    for job in (*jobs.values(), discovery):
+    planes = [name for name, service in SERVICES.items() if "serve" in service.get("command", [])]
+    assert len(planes) == 2
+    targets = {"targets": [f"{name}:8700" for name in planes]}
+    assert jobs["trainmaster-control"]["static_configs"] == [targets]
+    discoveries = jobs["trainmaster-agents"]["http_sd_configs"]
+    for name, discovery in zip(planes, discoveries, strict=True):
+        assert discovery["url"] == f"http://{name}:8700/v1/prometheus/targets"
+        assert discovery["authorization"]["type"] == "Bearer"
+    for job in (*jobs.values(), *discoveries):
         assert job["authorization"]["credentials_file"] == "/run/trainmaster/prometheus.token"
 
 
