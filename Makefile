@@ -44,6 +44,10 @@ docs: setup ## write the pages that follow from code
 lock: ## resolve pyproject.toml anew into requirements.lock
 	scripts/lock
 
+BENCH_ARGS ?=
+bench-ingest: setup ## points/s from spool to SQL, logging cost, reads, beside other trackers (docs/bench.md)
+	$(BIN)/python -m bench.ingest --out test-results/bench $(BENCH_ARGS)
+
 clean: ## remove what set-up and tests left (not the state directory .trainmaster)
 	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist test-results
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -40,6 +40,7 @@ class Site:
 
     Attributes:
         database: SQLAlchemy's address of it.
+        headers: what a request of its own needs.
         processes: by name: "control", and one per node.
     """
 
@@ -47,6 +48,7 @@ class Site:
     root: Path
     database: str
     client: Client
+    headers: dict[str, str] = field(default_factory=dict)
     processes: dict[str, psutil.Popen] = field(default_factory=dict)
 
     def cpu_s(self) -> dict[str, float]:
@@ -88,9 +90,8 @@ def site(kind: str, nodes: Sequence[str]) -> Iterator[Site]:
         here.processes["control"] = _start(("control", "serve"), settings, log)
         _wait_for(here, port, log)
         token = home.token(ADMIN_TOKEN)
-        here.client = stack.enter_context(
-            Client(f"http://127.0.0.1:{port}", token, timeout_s=120)
-        )
+        here.headers = {"Authorization": f"Bearer {token}"}
+        here.client = stack.enter_context(Client(f"http://127.0.0.1:{port}", token, timeout_s=120))
         for node in nodes:
             _start_agent(here, node)
         yield here

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import httpx
 from sqlalchemy import text
 
 from bench.ingest.site import Site
 from bench.measured import NAMES
-from control.db import queries, sealing
+from control.db import samples, sealing
+from control.db.downsample import thinned
 from control.db.engine import Database
+from control.db.segments import whole
 
 FEW = 2000
 READS = 9
@@ -21,17 +24,20 @@ SAMPLE_TABLES = ("sample_chunks", "sample_blocks")
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Milliseconds of each read of one series.
+    """Milliseconds of each read of one series, exact and down-sampled to `FEW`.
 
     Attributes:
-        exact, few: in this process, through the storage.
-        exact_http, few_http: asked of the control plane, until its JSON is parsed.
+        exact, few: in this process, from the database to arrays (`control.db.samples`).
+        exact_http, few_http: asked of the control plane, until the body is there.
+        exact_parsed, few_parsed: until the client has made Python values of it, too.
     """
 
     exact: list[float]
     few: list[float]
     exact_http: list[float]
     few_http: list[float]
+    exact_parsed: list[float]
+    few_parsed: list[float]
 
 
 def compact(here: Site) -> None:
@@ -55,32 +61,45 @@ def compact(here: Site) -> None:
 
 
 def reads(here: Site, run: str, *, points: int) -> Reads:
-    """Read metric after metric of `points` points, exact and down-sampled to `FEW`.
+    """Read metric after metric of `points` points.
 
     Each read is of another metric, so that none finds what the one before left in memory but the
     database's own pages.
     """
     database = here.open()
-    client = here.client
     try:
 
         def stored(metric: str, limit: int) -> int:
             with database.read() as connection:
-                found = queries.series(connection, run, metric, rank=0, points=limit)
-            return len(found["points"])
+                found = samples.read(connection, run, metric, whole([1]), rank=0)
+            return len(thinned(found, limit))
 
-        def asked(metric: str, limit: int) -> int:
-            told = client.get(f"/v1/runs/{run}/series", metric=metric, rank=0, points=limit)
-            return len(told["points"])
-
+        with httpx.Client(base_url=here.client.url, headers=here.headers, timeout=120) as http:
+            asked = {limit: _asked(http, run, limit, points) for limit in (points, FEW)}
         return Reads(
             _timed(stored, points, points),
             _timed(stored, FEW, points),
-            _timed(asked, points, points),
-            _timed(asked, FEW, points),
+            [each[0] for each in asked[points]],
+            [each[0] for each in asked[FEW]],
+            [each[1] for each in asked[points]],
+            [each[1] for each in asked[FEW]],
         )
     finally:
         database.close()
+
+
+def _asked(http: httpx.Client, run: str, limit: int, points: int) -> list[tuple[float, float]]:
+    taken = []
+    for metric in NAMES[:READS]:
+        began = time.perf_counter()
+        answer = http.get(
+            f"/v1/runs/{run}/series", params={"metric": metric, "rank": 0, "points": limit}
+        )
+        there = time.perf_counter()
+        found = len(answer.json()["points"])
+        taken.append((1e3 * (there - began), 1e3 * (time.perf_counter() - began)))
+        _check(metric, found, limit, points)
+    return taken
 
 
 def _timed(read: Callable[[str, int], int], limit: int, points: int) -> list[float]:
@@ -89,9 +108,13 @@ def _timed(read: Callable[[str, int], int], limit: int, points: int) -> list[flo
         began = time.perf_counter()
         found = read(metric, limit)
         taken.append(1e3 * (time.perf_counter() - began))
-        if not (found == points if limit >= points else 0 < found <= limit):
-            raise RuntimeError(f"{metric}: {found} points read of {points}, {limit} asked for")
+        _check(metric, found, limit, points)
     return taken
+
+
+def _check(metric: str, found: int, limit: int, points: int) -> None:
+    if not (found == points if limit >= points else 0 < found <= limit):
+        raise RuntimeError(f"{metric}: {found} points read of {points}, {limit} asked for")
 
 
 def bytes_stored(here: Site) -> int:
@@ -100,8 +123,8 @@ def bytes_stored(here: Site) -> int:
     try:
         if here.kind == "sqlite":
             return _sqlite_bytes(database)
-        with database.engine.connect() as connection:
-            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        alone = database.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with alone.connect() as connection:
             total = 0
             for table in SAMPLE_TABLES:
                 connection.execute(text(f"VACUUM FULL {table}"))
@@ -114,7 +137,7 @@ def bytes_stored(here: Site) -> int:
 
 def _sqlite_bytes(database: Database) -> int:
     """The file with the samples less the file without them."""
-    sizes = []
+    sizes = list[int]()
     for statements in ((), tuple(f"DELETE FROM {table}" for table in SAMPLE_TABLES)):
         with database.engine.connect() as connection:
             raw = connection.connection.driver_connection
@@ -123,5 +146,5 @@ def _sqlite_bytes(database: Database) -> int:
                 raw.execute(statement)
             [(pages,)] = raw.execute("PRAGMA page_count").fetchall()
             [(page_bytes,)] = raw.execute("PRAGMA page_size").fetchall()
-            sizes.append(pages * page_bytes)
+            sizes.append(int(pages) * int(page_bytes))
     return sizes[0] - sizes[1]

@@ -106,9 +106,9 @@ def _count(here: Site, run: str, nodes: int, steps: int) -> int:
     try:
         with database.read() as connection:
             found = {
-                f"{name} of rank {rank}": queries.series(connection, run, name, rank=rank, points=2)[
-                    "total_points"
-                ]
+                f"{name} of rank {rank}": queries.series(
+                    connection, run, name, rank=rank, points=2
+                )["total_points"]
                 for rank in range(nodes)
                 for name in NAMES
             }

@@ -18,7 +18,6 @@ from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene
 from trainmaster.home import Home
 from trainmaster.ids import parse_rank_stream
-from trainmaster.metrics import STEP_METRIC_NAMES
 
 RECORDED = Path(__file__).parents[2] / "data" / "wire" / "release-0.1.0.json"
 
@@ -46,6 +45,12 @@ def _told(messages: list[dict[str, Any]], run: str, metric: str, rank: int) -> l
     return [list(point) for point in points]
 
 
+def _metrics(messages: list[dict[str, Any]]) -> list[str]:
+    """What the old agent measured: today's may measure more."""
+    told = [batch["samples"] for message in messages for batch in message["batches"]]
+    return list(next(samples for samples in told if samples)["values"])
+
+
 def test_what_the_release_before_says_is_stored_value_by_value(
     here: Plane, db: Database, clock: FakeClock
 ) -> None:
@@ -66,10 +71,11 @@ def test_what_the_release_before_says_is_stored_value_by_value(
     assert again["cursors"].items() <= cursors.items(), "said twice, stored once"
 
     viewer = here.people["viewer"]
-    for rank, metric in ((0, "loss"), *((1, name) for name in STEP_METRIC_NAMES)):
+    for rank, metric in ((0, "loss"), *((1, name) for name in _metrics(messages))):
         shown = viewer.get(f"/v1/runs/{run}/series", metric=metric, rank=rank, points=1000)
         expected = _told(messages, run, metric, rank)
         assert [[step, value] for _, step, value, _ in shown["points"]] == expected
+    assert len(_metrics(messages)) == 20
     losses = [value for _, value in _told(messages, run, "loss", 0)]
     assert losses[:4] == [5.0, "NaN", "Infinity", "-Infinity"]
     assert len(losses) == 15
