@@ -188,8 +188,7 @@ def _store_samples(group: _Group, batches: Sequence[_Batch]) -> None:
     told = [(*batch.key, batch.rows) for batch in batches if batch.key and batch.rows]
     if not told:
         return
-    for run, generation, rank, rows in told:
-        samples.append(group.connection, run, generation, rank, rows)
+    samples.append_many(group.connection, told)
     last_steps: dict[Key, int] = {}
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     for run, generation, rank, rows in told:
