@@ -1,4 +1,4 @@
-"""`python -m control serve`, `migrate`, `backup`, `restore` and `restored`.
+"""`python -m control serve`, `migrate`, `backup`, `restore`, `restored` and `mend`.
 
 What a person can mend ends in one sentence on stderr: exit status 2 for what they gave, 3 for what
 is out of reach.
@@ -59,6 +59,9 @@ def _done(given: argparse.Namespace, settings: Settings) -> str:
     if given.command == "restored":
         runs = backup.note_restored(settings, SystemClock())
         return f"noted for {runs} runs; the control planes may be started now"
+    if given.command == "mend":
+        generation = serving.mend(settings, given.run)
+        return f"run {given.run} has the spec of its generation {generation} again"
     aside = backup.restore(settings, given.file, SystemClock())
     kept = f"; the database that was there is kept as {aside}" if aside else ""
     return f"restored {given.file}{kept}"
@@ -84,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     restored = commands.add_parser(
         "restored", help="after pg_restore: have no generation be numbered twice"
     )
-    for command in (serve, migrate, backup, restore, restored):
+    mend = commands.add_parser("mend", help="give a run whose spec cannot be read its last one")
+    mend.add_argument("run", help="its id")
+    for command in (serve, migrate, backup, restore, restored, mend):
         command.add_argument(
             "--home", type=Path, help="the state directory (TRAINMASTER_HOME, .trainmaster)"
         )

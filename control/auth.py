@@ -83,6 +83,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/nodes/{node}/cordon"): OPERATOR,
     ("POST", "/v1/nodes/{node}/uncordon"): OPERATOR,
     ("GET", "/v1/prometheus/targets"): VIEWER,
+    ("GET", "/v1/unreadable"): VIEWER,
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,
     ("DELETE", "/v1/tokens/{token}"): ADMIN,

@@ -209,11 +209,13 @@ def _reply(
     wanted: Mapping[str, Wanted],
     work: Mapping[str, list[Chore]],
     interval_s: float,
-) -> bytes:
+) -> Answer:
     """Return the JSON of the answer to one node: `SyncReply`, with its assignments as they are kept
     in memory.
     """
     of_node = wanted.get(node) or Wanted()
+    if of_node.unreadable is not None:
+        return of_node.unreadable
     mine = work.get(node, [])
     if mine or of_node.soon:
         come_back_s = SOON_S * interval_s

@@ -17,6 +17,7 @@ from control.clock import Clock
 from control.db import apply as applying
 from control.db import tables
 from control.db.engine import Database
+from control.db.faults import UnreadableError
 from control.db.fleet import Fleet
 from control.db.load import load
 from control.decide import decide
@@ -56,6 +57,7 @@ class Reconciler:
         self._clock = clock
         self._decide = decide
         self._fleet = Fleet()
+        self._unreadable: dict[str, str] = {}
         self.up_since = up_since
 
     def tick(self) -> int:
@@ -90,6 +92,10 @@ class Reconciler:
                 return turn
             except UnavailableError:
                 raise
+            except UnreadableError as error:
+                self._push_back(run)
+                self._tell_unreadable(run, error.message)
+                return turn
             except Exception:
                 self._push_back(run)
                 log.exception(
@@ -121,6 +127,11 @@ class Reconciler:
             self._fleet.forget()
         _tell(loaded.snapshot, decision)
         return decision.changes_anything and decision.next_look_at <= now
+
+    def _tell_unreadable(self, run: str, message: str) -> None:
+        if self._unreadable.get(run) != message:
+            self._unreadable[run] = message
+            log.error("run %s is left alone: %s", run, message)
 
     def _push_back(self, run: str) -> None:
         c = tables.runs.c

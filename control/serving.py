@@ -22,8 +22,8 @@ from sqlalchemy.exc import ArgumentError
 
 from control import auth
 from control.app import create_app
-from control.clock import Clock, SteadyClock
-from control.db import rulebook, schema, soundness
+from control.clock import Clock, SteadyClock, SystemClock
+from control.db import rulebook, schema, soundness, unreadable
 from control.db.engine import Database
 from control.db.instants import source_of
 from control.settings import Settings
@@ -86,6 +86,18 @@ def migrate(settings: Settings) -> bool:
     """
     with _opened(settings) as db:
         return schema.upgrade(db)
+
+
+def mend(settings: Settings, run: str) -> int:
+    """Give a run whose spec cannot be read that of its newest attempt; return its generation.
+
+    Raises:
+        UserError: there is nothing to mend, or nothing to mend it with.
+    """
+    with _opened(settings) as db:
+        schema.require_current(db)
+        with db.write() as connection:
+            return unreadable.mend(connection, run, actor="control", now=SystemClock().now())
 
 
 def serve(settings: Settings, clock: Clock | None = None) -> None:

@@ -81,6 +81,8 @@ def shown(shell: Shell, run: str) -> dict[str, Any]:
     """
     with shell.db.read() as connection:
         found = queries.show(connection, run)
+        if found["unreadable"] is not None:
+            return {**found, "goodput": None}
         return {**found, "goodput": shell.accounts.of(connection, run, now=shell.clock.now())}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -10,7 +12,7 @@ from control.api.answers import Answer
 from control.api.context import WithShell
 from control.api.door import DoorRoute
 from control.api.errors import answer_error
-from control.db import listings
+from control.db import listings, unreadable
 from control.exporter import CONTENT_TYPE, exposition
 from trainmaster import __version__
 from trainmaster.errors import UnavailableError
@@ -69,6 +71,13 @@ def list_metrics() -> Response:
             for each in (*BY_NAME.values(), *DERIVED.values())
         ]
     )
+
+
+@router.get("/v1/unreadable")
+def list_unreadable(shell: WithShell) -> Response:
+    """List stored values that cannot be read, and how each is mended."""
+    with shell.db.read() as connection:
+        return Answer([asdict(each) for each in unreadable.findings(connection)])
 
 
 @router.get("/openapi.json")

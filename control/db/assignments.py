@@ -17,6 +17,8 @@ from sqlalchemy import Connection, Row, select
 
 from control.db import rows, tables
 from control.db.among import among, one_of
+from control.db.faults import UnreadableError
+from control.db.unreadable import readable
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 from trainmaster.wire import Assignment, Resume
@@ -40,7 +42,8 @@ class FixedParts:
         """Return the JSON of the fixed part, an object that is left open."""
         part = self._kept.get(attempt)
         if part is None:
-            part = _fixed_part(connection, attempt)
+            with readable(f"generation {attempt[1]} of run {attempt[0]}"):
+                part = _fixed_part(connection, attempt)
             self._kept[attempt] = part
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
@@ -54,10 +57,12 @@ class Wanted:
     Attributes:
         assignments: the JSON of each.
         soon: something is on its way that the node should hear of soon.
+        unreadable: why its assignments cannot be told: one left out would be stopped.
     """
 
     assignments: list[bytes] = field(default_factory=list)
     soon: bool = False
+    unreadable: UnreadableError | None = None
 
 
 def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -> dict[str, Wanted]:
@@ -82,9 +87,12 @@ def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -
             "drills": drills.get(attempt, []),
         }
         of_node = wanted.setdefault(node, Wanted())
-        of_node.assignments.append(
-            fixed.of(connection, attempt) + b"," + json.dumps(changing).encode()[1:]
-        )
+        try:
+            part = fixed.of(connection, attempt)
+        except UnreadableError as error:
+            of_node.unreadable = error
+            continue
+        of_node.assignments.append(part + b"," + json.dumps(changing).encode()[1:])
         of_node.soon |= ranks[0].store is None or attempt in orders or attempt in starting
     return wanted
 

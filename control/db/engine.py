@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from control.db.faults import DatabaseError, Faults, Kind, translated
+from control.db.faults import DatabaseError, Faults, Kind, UnreadableError, translated
 from trainmaster.errors import UserError
 
 TIMEOUT_S = 30.0
@@ -174,6 +174,10 @@ class Database:
     def _translated(self, *, writes: bool = False) -> Iterator[None]:
         try:
             yield
+        except json.JSONDecodeError as error:
+            raise UnreadableError(
+                f"a stored value is no JSON ({error}): `trainmaster doctor` names its row"
+            ) from error
         except (SQLAlchemyError, sqlite3.Error, psycopg.Error) as error:
             meant = translated(error, file=self.file)
             if meant is None:

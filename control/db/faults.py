@@ -119,6 +119,14 @@ class DatabaseError(UnavailableError):
         self.retry_after_s = _RETRY_AFTER_S.get(kind, 1)
 
 
+class UnreadableError(TrainmasterError):
+    """A stored value cannot be read: somebody changed it by hand, or a disk did."""
+
+    code = "unreadable"
+    http_status = 503
+    retryable = True
+
+
 class Faults:
     """How often each kind of failure was met by one process."""
 

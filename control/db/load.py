@@ -15,6 +15,7 @@ from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
 from control.db.samples import Series
 from control.db.segments import newest_step, surviving
+from control.db.unreadable import readable
 from trainmaster.metrics import BY_NAME, DERIVED
 from trainmaster.orders import Drill
 from trainmaster.rule import Rule
@@ -49,8 +50,10 @@ def load(
     row = connection.execute(select(tables.runs).where(r.id == run)).mappings().one_or_none()
     if row is None:
         return None
-    spec = RunSpec.model_validate(row["spec"])
-    attempts = _attempts(connection, run)
+    with readable(f"the spec of run {run}"):
+        spec = RunSpec.model_validate(row["spec"])
+    with readable(f"an attempt of run {run}"):
+        attempts = _attempts(connection, run)
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
     workload = chores.known_workload(connection, args)
     rules = rulebook.active(connection, spec.rules)

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import numpy as np
 from sqlalchemy import Connection, select
 
-from control.db import chunks, rows, samples, tables
+from control.db import chunks, rows, samples, tables, unreadable
 from control.db import points as shown
 from control.db.downsample import thinned
+from control.db.faults import UnreadableError
 from control.db.listings import Json, at
 from control.db.rows import Row
 from control.db.segments import Segment, newest_step, surviving, whole
@@ -20,6 +21,8 @@ from control.snapshot import Attempt
 from trainmaster.errors import NotFoundError, UserError
 from trainmaster.metrics import BY_NAME, DERIVED, Reduce
 from trainmaster.plan import Plan
+
+UNREADABLE = (UnreadableError, ValueError, TypeError, KeyError)
 
 RECENT_STEPS = 16
 """Steps over which `tokens_per_s` of a run is averaged."""
@@ -45,7 +48,8 @@ def attempts_of(connection: Connection, run: str) -> list[Attempt]:
     """Return all attempts of a run, ascending."""
     c = tables.attempts.c
     query = select(tables.attempts).where(c.run == run).order_by(c.generation)
-    return [rows.attempt(row) for row in connection.execute(query).mappings()]
+    with unreadable.readable(f"an attempt of run {run}"):
+        return [rows.attempt(row) for row in connection.execute(query).mappings()]
 
 
 def list_runs(
@@ -58,10 +62,36 @@ def list_runs(
         query = query.where(c.state == state)
     if limit is not None:
         query = query.limit(limit)
-    found = connection.execute(query).mappings().all()
-    return [
-        _summary(connection, row, attempts_of(connection, row["id"])) for row in reversed(found)
-    ]
+    try:
+        found = connection.execute(query).mappings().all()
+        return [
+            _summary(connection, row, attempts_of(connection, row["id"])) for row in reversed(found)
+        ]
+    except UNREADABLE:
+        ids = connection.scalars(query.with_only_columns(c.id)).all()
+        return [_listed(connection, run) for run in reversed(ids)]
+
+
+def _listed(connection: Connection, run: str) -> Json:
+    """Return a run for a list in which not all can be read."""
+    try:
+        return _summary(connection, run_row(connection, run), attempts_of(connection, run))
+    except UNREADABLE as error:
+        return _unreadable(connection, run, error)
+
+
+def _unreadable(connection: Connection, run: str, error: Exception) -> Json:
+    """Return what can be told of a run whose spec or attempts cannot be read."""
+    query = select(*unreadable.plain_columns(tables.runs)).where(tables.runs.c.id == run)
+    row = connection.execute(query).mappings().one()
+    return {
+        **_told(row),
+        "step": 0,
+        "target_steps": 0,
+        **_nothing_latest(),
+        "skipped_steps": 0,
+        "unreadable": f"{unreadable.said(error)}; `trainmaster doctor` says how to mend it",
+    }
 
 
 def show(connection: Connection, run: str) -> Json:
@@ -70,6 +100,15 @@ def show(connection: Connection, run: str) -> Json:
     Raises:
         NotFoundError: there is no such run.
     """
+    try:
+        return _show(connection, run)
+    except UNREADABLE as error:
+        told = _unreadable(connection, run, error)
+    nothing: Json = {"spec": None, "workload": None, "plan": None, "attempts": []}
+    return {**told, **nothing, "ranks": ranks_of(connection, run, told["generation"])}
+
+
+def _show(connection: Connection, run: str) -> Json:
     row = run_row(connection, run)
     attempts = attempts_of(connection, run)
     newest = attempts[-1] if attempts else None
@@ -96,6 +135,18 @@ def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> J
     # Before the first new step of a generation, the run stands where that generation began.
     began = attempts[-1].resumed_from_step if attempts else 0
     return {
+        **_told(row),
+        "step": max(step or 0, began),
+        "target_steps": row["spec"]["train"]["steps"],
+        **latest,
+        "skipped_steps": samples.num_skipped(connection, row["id"], segments),
+        "unreadable": None,
+    }
+
+
+def _told(row: Row) -> Json:
+    """Return what a run's own row says without its spec."""
+    return {
         "id": row["id"],
         "name": row["name"],
         "state": row["state"],
@@ -104,10 +155,6 @@ def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> J
         "version": row["version"],
         "generation": row["generation"],
         "priority": row["priority"],
-        "step": max(step or 0, began),
-        "target_steps": row["spec"]["train"]["steps"],
-        **latest,
-        "skipped_steps": samples.num_skipped(connection, row["id"], segments),
         "created_at": at(row["created_at"]),
         "created_by": row["created_by"],
         "started_at": at(row["started_at"]),
@@ -119,10 +166,14 @@ def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> J
     }
 
 
+def _nothing_latest() -> Json:
+    return {"loss": None, "grad_norm": None, "tokens_per_s": None, "last_point_at": None}
+
+
 def _latest(
     connection: Connection, run: str, segments: Sequence[Segment], step: int | None
 ) -> Json:
-    latest: Json = {"loss": None, "grad_norm": None, "tokens_per_s": None, "last_point_at": None}
+    latest = _nothing_latest()
     if step is None:
         return latest
     names = ("loss", "grad_norm", samples.TOKENS_PER_S)

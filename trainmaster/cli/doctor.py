@@ -75,6 +75,7 @@ def there(session: Session) -> Iterator[Check]:
     took_s = (datetime.now(UTC) - before).total_seconds()
     yield Check("control", "ok", f"{url} answers in {took_s * 1000:.0f} ms")
     yield from _their_version_and_clock(session.api)
+    yield from _unreadable(session.api)
     present = [node for node in nodes if node["state"] == "present"]
     yield Check(
         "nodes",
@@ -102,6 +103,24 @@ def _their_version_and_clock(api: Api) -> Iterator[Check]:
         skew_s = (now - before).total_seconds() - (after - before).total_seconds() / 2
         state: Literal["ok", "warning"] = "ok" if abs(skew_s) <= MOST_SKEW_S else "warning"
         yield Check("clock", state, f"differs from the control plane's by {skew_s:.1f} s")
+
+
+def _unreadable(api: Api) -> Iterator[Check]:
+    try:
+        found = api.get("/v1/unreadable")
+    except TrainmasterError as error:
+        yield Check("stored values", "warning", f"could not be looked at: {error.message}")
+        return
+    if not found:
+        yield Check("stored values", "ok", "all can be read")
+    for each in found:
+        what = f"run {each['run']}" if each["run"] else each["table"]
+        yield Check(
+            what,
+            "bad",
+            f"{each['column']} of {each['table']} ({each['row']}) cannot be read: "
+            f"{each['problem']}. Mend: {each['mend']}",
+        )
 
 
 def _package(name: str, version: Callable[[str], str] = metadata.version) -> Check:
