@@ -24,6 +24,7 @@ from control.api import (
 from control.api.context import Shell
 from control.api.ending import Ending
 from control.clock import Clock
+from control.db.ageing import Ages
 from control.db.engine import Database
 from control.group_commit import GroupCommit
 from control.lead import Lead
@@ -48,7 +49,8 @@ def create_app(
         leads: whether this process may do the periodic work; the API works either way.
         on_start: called once the application takes requests.
     """
-    lead = Lead(db, clock)
+    ages = Ages.of_days(settings.samples_exact_days, settings.samples_days)
+    lead = Lead(db, clock, ages=ages)
     syncs = GroupCommit(db, clock, lead.wake)
     shell = Shell(
         settings, db, clock, lead.wake, lambda: lead.up_since, syncs, lambda: lead.skipped

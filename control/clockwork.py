@@ -1,5 +1,5 @@
-"""What happens by itself, in the process that leads: turns of due runs, samples sealed,
-chores of silent nodes, old codes.
+"""What happens by itself, in the process that leads: turns of due runs, samples that are sealed and
+grow old, chores of silent nodes, old codes.
 
 Schedules live in memory only; what must not be lost is in the tables. Whoever has news calls
 `wake`, and the due runs get their turn at once.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,7 +20,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
-from control.db import chores, sealing, tables
+from control.db import chores, rollups, sealing, tables
+from control.db.ageing import Ages
 from control.db.engine import Database
 from control.leadership import Fence
 from control.reconciler import Reconciler
@@ -31,6 +33,9 @@ TICK_S = 0.25
 MOST_PAUSE_S = 2.0
 """How long the turns pause at most while the database cannot be used."""
 TEND_EVERY_S = 20.0
+AGE_EVERY_S = 300.0
+AGE_FOR_S = 60.0
+"""For how long samples are rolled up at a time, so that other work gets its turn."""
 SWEEP_EVERY_S = 5.0
 FORGET_EVERY_S = 3600.0
 KEEP_ENDED_TOKENS = timedelta(days=30)
@@ -41,15 +46,23 @@ class Clockwork:
 
     Args:
         fence: asked first in each transaction where another control plane may have taken over.
+        ages: how old samples may grow; None for any age.
 
     Attributes:
         skipped: how often a piece of work was due while it still ran.
     """
 
     def __init__(
-        self, db: Database, clock: Clock, reconciler: Reconciler, *, fence: Fence | None = None
+        self,
+        db: Database,
+        clock: Clock,
+        reconciler: Reconciler,
+        *,
+        fence: Fence | None = None,
+        ages: Ages | None = None,
     ) -> None:
         self._db = db
+        self._ages = ages or Ages(None, None)
         self._fence = fence
         self._clock = clock
         self._reconciler = reconciler
@@ -67,6 +80,7 @@ class Clockwork:
         """Begin."""
         for work, every_s in (
             (self.tend_samples, TEND_EVERY_S),
+            (self.age_samples, AGE_EVERY_S),
             (self.release_chores, SWEEP_EVERY_S),
             (self.forget, FORGET_EVERY_S),
         ):
@@ -98,6 +112,16 @@ class Clockwork:
                 return
             with self._write() as connection:
                 sealing.tend(connection, tail, seals=seals)
+
+    def age_samples(self) -> None:
+        """Roll up or remove samples that are old enough, for a while at a time."""
+        until = time.monotonic() + AGE_FOR_S
+        with self._db.read() as connection:
+            found = rollups.due(connection, self._ages, now=self._clock.now())
+        for old in found:
+            for _ in rollups.age(self._db.read, self._write, old, now=self._clock.now()):
+                if self._stopping.is_set() or time.monotonic() > until:
+                    return
 
     def release_chores(self) -> None:
         """Give chores of silent nodes to others."""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from control.clock import Clock, SteadyClock
 from control.clockwork import Clockwork
+from control.db.ageing import Ages
 from control.db.engine import Database
 from control.leadership import Fence, Leadership
 from control.reconciler import Reconciler
@@ -16,12 +17,16 @@ from control.reconciler import Reconciler
 class Lead:
     """Starts a clockwork when its process begins to lead, and stops it when it no longer does.
 
+    Args:
+        ages: how old samples may grow; None for any age.
+
     Attributes:
         up_since: since when this process has been hearing nodes, without a gap in time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: Clock, *, ages: Ages | None = None) -> None:
         self._db = db
+        self._ages = ages
         self._clock = clock
         self._reconciler: Reconciler | None = None
         self._clockwork: Clockwork | None = None
@@ -65,7 +70,9 @@ class Lead:
     def _begin(self, fence: Fence | None) -> Clockwork:
         # Nodes get a whole lease from a new leader: it cannot know for how long nobody listened.
         self._reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
-        self._clockwork = Clockwork(self._db, self._clock, self._reconciler, fence=fence)
+        self._clockwork = Clockwork(
+            self._db, self._clock, self._reconciler, fence=fence, ages=self._ages
+        )
         return self._clockwork
 
     def _hear_anew(self, now: datetime) -> None:

@@ -30,6 +30,8 @@ class Settings:
         allow_drills: whether faults may be injected on purpose.
         database_timeout_s: for how long one statement may take on PostgreSQL.
         describe_limit_s: for how long a submission waits for a node to describe its workload.
+        samples_exact_days: for how long after its end all samples of a run stay; 0 for ever.
+        samples_days: for how long after its end the series of its ranks stay; 0 for ever.
         asked_drain_s: for how long everything is still answered after SIGTERM; None leaves it to
             the database.
     """
@@ -43,6 +45,8 @@ class Settings:
     log_level: str = "INFO"
     describe_limit_s: float = 60.0
     asked_drain_s: float | None = None
+    samples_exact_days: int = 30
+    samples_days: int = 365
 
     @property
     def drain_s(self) -> float:
@@ -74,6 +78,13 @@ class Settings:
         def text(name: str, default: str) -> str:
             return environ.get(f"TRAINMASTER_{name}", "").strip() or default
 
+        exact = _days("SAMPLES_EXACT_DAYS", text("SAMPLES_EXACT_DAYS", "30"))
+        kept = _days("SAMPLES_DAYS", text("SAMPLES_DAYS", "365"))
+        if 0 < kept < exact:
+            raise UserError(
+                f"TRAINMASTER_SAMPLES_DAYS is {kept}, and TRAINMASTER_SAMPLES_EXACT_DAYS ({exact}) "
+                "keeps all for longer: raise the one or lower the other"
+            )
         return cls(
             home=Home(Path(text("HOME", str(DEFAULT_HOME))).absolute()),
             host=text("HOST", "127.0.0.1"),
@@ -83,6 +94,8 @@ class Settings:
             asked_drain_s=_seconds("DRAIN_S", drain, 0) if (drain := text("DRAIN_S", "")) else None,
             allow_drills=_flag("ALLOW_DRILLS", text("ALLOW_DRILLS", "")),
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
+            samples_exact_days=exact,
+            samples_days=kept,
         )
 
 
@@ -102,6 +115,12 @@ def _seconds(name: str, text: str, least: float) -> float:
     if least <= value <= 3600:
         return value
     raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from {least:g} to 3600")
+
+
+def _days(name: str, text: str) -> int:
+    if text.isascii() and text.isdecimal() and int(text) <= 36_500:
+        return int(text)
+    raise UserError(f"TRAINMASTER_{name} is {text!r}; write whole days, 0 for ever, at most 36500")
 
 
 def _flag(name: str, text: str) -> bool:

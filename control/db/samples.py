@@ -36,6 +36,7 @@ __all__ = [
     "num_skipped",
     "read",
     "read_many",
+    "told",
     "windows",
 ]
 
@@ -135,10 +136,10 @@ def read_many(
     complete_to = None
     if live is not None and only_rank is None:
         complete_to = _complete_to(connection, run, live)
-    told = _load(connection, run, wanted, segments, only_rank)
+    found_in = told(connection, run, wanted, segments, only_rank)
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
-        of_generation = told.get(segment.generation)
+        of_generation = found_in.get(segment.generation)
         if of_generation is None:
             continue
         for metric in metrics:
@@ -304,7 +305,7 @@ def _inside(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
     )
 
 
-def _load(
+def told(
     connection: Connection,
     run: str,
     wanted: Sequence[str],

@@ -14,6 +14,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, or_, select
 
 from control.db import blocks, chunks, samples
+from control.db.ageing import Stage
 from control.db.bulk import insert_many
 from control.db.chunks import Rows
 from control.db.tables import attempts, sample_ageing, sample_blocks, sample_chunks, sample_sealing
@@ -98,7 +99,7 @@ def due(
     small, rows = func.sum(case((c.num_rows < sizes.chunk_rows, 1), else_=0)), func.sum(c.num_rows)
     worth_it = [small > sizes.many_chunks]
     if seals:
-        ended = and_(a.ended_at.is_not(None), g.stage.is_(None))
+        ended = and_(a.ended_at.is_not(None), func.coalesce(g.stage, 0) <= Stage.SHORT)
         worth_it += [
             rows >= sizes.block_rows + sizes.tail_rows,
             and_(ended, rows >= sizes.least_rows),
@@ -158,7 +159,7 @@ def _rows_kept(connection: Connection, tail: Tail, sizes: Sizes) -> int | None:
         select(g.stage).where(g.run == tail.run, g.generation == tail.generation)
     )
     # What comes after a roll-up stays as it came: there is nothing left that it could join.
-    return 0 if stage is None else None
+    return 0 if (stage or 0) <= Stage.SHORT else None
 
 
 def _groups(found: Sequence[_Chunk]) -> list[list[_Chunk]]:

@@ -34,6 +34,10 @@ def test_settings_are_read_from_the_environment():
         ("PORT", "x"),
         ("ALLOW_DRILLS", "maybe"),
         ("LOG_LEVEL", "loud"),
+        ("SAMPLES_DAYS", "-1"),
+        ("SAMPLES_DAYS", "29"),
+        ("SAMPLES_EXACT_DAYS", "1.5"),
+        ("SAMPLES_EXACT_DAYS", "366"),
     ],
 )
 def test_a_setting_that_cannot_be_understood_is_named(name: str, value: str):
