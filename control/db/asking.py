@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError as RowExistsError
 
 from control.db import chores, history, tables
 from control.db.values import plain
@@ -57,34 +58,39 @@ def submit(
     Args:
         store: URL of the folder below which its checkpoints are to be.
     """
-    r = tables.runs.c
-    if key is not None:
-        before = connection.scalar(select(r.id).where(r.idempotency_key == key))
-        if before is not None:
-            return before, False
+    before = _submitted(connection, key)
+    if before is not None:
+        return before, False
     run = "r" + secrets.token_hex(5)
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
-    connection.execute(
-        insert(tables.runs).values(
-            id=run,
-            name=spec.name,
-            state="queued",
-            state_since=now,
-            desired="running",
-            generation=0,
-            version=1,
-            priority=spec.priority,
-            spec=spec.model_dump(mode="json"),
-            workload_key=chores.digest(args),
-            checkpoint_root=f"{store.rstrip('/')}/{run}",
-            created_at=now,
-            created_by=actor,
-            because="Submitted just now.",
-            next_look_at=now,
-            touched=0,
-            idempotency_key=key,
-        )
-    )
+    row = {
+        "id": run,
+        "name": spec.name,
+        "state": "queued",
+        "state_since": now,
+        "desired": "running",
+        "generation": 0,
+        "version": 1,
+        "priority": spec.priority,
+        "spec": spec.model_dump(mode="json"),
+        "workload_key": chores.digest(args),
+        "checkpoint_root": f"{store.rstrip('/')}/{run}",
+        "created_at": now,
+        "created_by": actor,
+        "because": "Submitted just now.",
+        "next_look_at": now,
+        "touched": 0,
+        "idempotency_key": key,
+    }
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(tables.runs).values(row))
+    except RowExistsError:
+        # Asked at two control planes at once, since the first was slow to answer.
+        before = _submitted(connection, key)
+        if before is None:
+            raise
+        return before, False
     history.record(
         connection,
         at=now,
@@ -102,6 +108,13 @@ def submit(
         data={"name": spec.name},
     )
     return run, True
+
+
+def _submitted(connection: Connection, key: str | None) -> str | None:
+    if key is None:
+        return None
+    r = tables.runs.c
+    return connection.scalar(select(r.id).where(r.idempotency_key == key))
 
 
 def repeated(connection: Connection, run: str, key: str | None) -> int | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 from control.clock import SystemClock
-from control.db import samples, tables
+from control.db import asking, samples, tables
 from control.db.engine import Database
 from control.db.segments import whole
 from control.reconciler import Reconciler
-from tests.integration.control.scene import Scene, columns, event
+from tests.integration.control.scene import STORE, Scene, columns, event, spec
 from trainmaster.errors import ConflictError, UnavailableError
 
 
@@ -41,6 +42,23 @@ def test_the_same_sync_from_many_threads_is_stored_once(db: Database) -> None:
         found = samples.read(connection, scene.run, "loss", whole([1]))
     assert found.steps.tolist() == [1, 2]
     assert len(scene.rows(tables.events, kind="step_skipped")) == 1
+
+
+def test_a_run_that_is_submitted_at_two_control_planes_at_once_is_one(db: Database) -> None:
+    together = Barrier(4)
+
+    def submit(_: int) -> tuple[str, bool]:
+        together.wait()
+        with db.write() as connection:
+            return asking.submit(
+                connection, spec(), store=STORE, actor="ann", key="k", now=SystemClock().now()
+            )
+
+    answers = at_once(4, submit)
+    [(run, _)] = [answer for answer in answers if answer[1]]
+    assert {answer[0] for answer in answers} == {run}
+    scene = Scene(db, SystemClock())
+    assert len(scene.rows(tables.runs)) == len(scene.rows(tables.events)) == 1
 
 
 def test_events_of_a_run_are_numbered_in_the_order_in_which_they_become_visible(
