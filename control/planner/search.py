@@ -1,0 +1,147 @@
+"""The search for the best plan: exhaustive on small clusters, seeds and local search beyond.
+
+Deterministic: how much is tried follows from the scenario alone. `stop` may cut it short, and then
+the best plan so far is what there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from control.planner.bound import Bound, lower_bound, settings
+from control.planner.cost import Draft, Model, Verdict
+from control.planner.exact import Best, Exact, work_estimate
+from control.planner.refine import refine
+from control.planner.scenario import Scenario
+from control.planner.seeds import Mix, by_knapsack, improved, judge, quick_mix, replica_choices
+from trainmaster.errors import Problem, SpecError
+
+EXACT_WORK = 400_000.0
+"""Stages of cuts that an exhaustive search may have to judge for it to be begun."""
+
+SMALL = 8
+MIDDLE = 128
+
+
+def never() -> bool:
+    """Say that time is not up."""
+    return False
+
+
+@dataclass
+class Found:
+    """The best plan of a search.
+
+    Attributes:
+        exact: whether no better plan exists.
+        bound: what no plan can beat.
+        simulated: how many different pipelines were simulated.
+        stopped: whether time was up before the search was done.
+    """
+
+    scenario: Scenario
+    draft: Draft
+    verdict: Verdict
+    bound: Bound
+    exact: bool
+    simulated: int
+    stopped: bool
+    model: Model = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """By how much the plan takes longer than the bound, as a share of the bound."""
+        return self.verdict.step_s / self.bound.step_s - 1
+
+
+def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
+    """Return the best plan that can be found.
+
+    Raises:
+        SpecError: no plan fits; the message says what is lacking.
+    """
+    model, best = Model(scenario), Best()
+    _seed(model, best, stop)
+    estimate = (
+        work_estimate(
+            scenario.counts, scenario.layers.count, min(scenario.max_stages, scenario.num_nodes)
+        )
+        if scenario.num_nodes <= SMALL
+        else math.inf
+    )
+    exact = False
+    if estimate <= EXACT_WORK:
+        thorough = Exact(model, best, stop)
+        thorough.search()
+        exact = not thorough.stopped
+    if best.draft is None:
+        raise SpecError([Problem("", misfit(scenario))])
+    bound = lower_bound(scenario)
+    if exact:
+        bound = Bound(best.step_s, "every plan was tried or ruled out by a bound")
+    return Found(scenario, best.draft, best.verdict, bound, exact, model.simulated, stop(), model)
+
+
+def _seed(model: Model, best: Best, stop: Callable[[], bool]) -> None:
+    s = model.scenario
+    large = s.num_nodes > MIDDLE
+    mixes = mixes_of(model)
+    for mix in mixes[: 8 if large else 3]:
+        if stop() and best.draft is not None:
+            return
+        judge(model, mix.setting, mix.shapes, best)
+        judge(model, mix.setting, improved(model, mix.setting, mix.shapes), best)
+    chosen = list(dict.fromkeys(mix.setting for mix in mixes)) or settings(s)
+    if s.num_nodes > 1:
+        for setting in chosen[:2]:
+            if stop() and best.draft is not None:
+                return
+            by_knapsack(
+                model,
+                setting,
+                best,
+                kept=120 if large else 40,
+                replicas=max(2, min(s.max_replicas, s.num_nodes // 6)),
+                floor_s=lower_bound(s).step_s,
+            )
+    refine(model, best, tries=600 if large else 250, stop=stop)
+
+
+def mixes_of(model: Model) -> list[Mix]:
+    """Return equal mixes, best first by a quick estimate; without the slowest kinds only where the
+    mix of all is among the best.
+    """
+    s = model.scenario
+    found = []
+    for setting in settings(s):
+        for replicas in replica_choices(s.num_nodes, s.max_replicas):
+            mix = quick_mix(model, setting, replicas, 0)
+            if mix is not None:
+                found.append(mix)
+    found.sort(key=lambda mix: mix.step_s)
+    chosen = list(dict.fromkeys(mix.setting for mix in found))[:2] or settings(s)
+    for setting in chosen:
+        for drop in range(1, min(len(s.kinds), 3)):
+            for replicas in replica_choices(s.num_nodes, s.max_replicas):
+                mix = quick_mix(model, setting, replicas, drop)
+                if mix is not None:
+                    found.append(mix)
+    found.sort(key=lambda mix: mix.step_s)
+    return found
+
+
+def misfit(scenario: Scenario) -> str:
+    """Return why no plan fits, with the numbers."""
+    s = scenario
+    params = float(s.layers.params.sum())
+    need = params * (16 if max(s.zeros) == 0 else 4)
+    have = sum(kind.mem * count for kind, count in zip(s.kinds, s.counts, strict=True))
+    largest = float(s.layers.params.max()) * (16 if max(s.zeros) == 0 else 4)
+    return (
+        f"the model fits in no way: its {params:g} parameters need at least {need:.4g} bytes "
+        f"beside activations, its largest layer {largest:.4g}; the nodes have {have:.4g} bytes "
+        f"together, the largest {max(kind.mem for kind in s.kinds):.4g}. Allow smaller "
+        "micro-batches, ZeRO 1, recompute or more stages, or add nodes"
+    )
