@@ -30,6 +30,7 @@ from control.settings import Settings
 from trainmaster import document
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.home import ADMIN_TOKEN
+from trainmaster.plugins import add_schedules
 from trainmaster.rule import Rule, RuleFile
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ def serve(settings: Settings, clock: Clock | None = None) -> None:
         UserError: the state directory, the port or the database cannot be used.
         HeldError: another process uses this state directory, or the database file.
     """
+    add_schedules()
     with ExitStack() as stack:
         db = stack.enter_context(_opened(settings))
         if db.is_sqlite:

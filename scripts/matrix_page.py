@@ -22,6 +22,10 @@ _NOTES = """
 third party is run from its order of work by torch's runtime, as the built-in ones are, and may
 stand in the same cells. `sync_every` and `bucket_mb` may have any value in any cell.
 
+Bit for bit holds where micro-batches are of one size. With ZeRO it needs parts of a whole number of
+vectors (16 values), too: the fused AdamW may round the last few values of a tensor otherwise, and a
+tensor ends where a part does.
+
 All of this has been run on CPUs, over Gloo, on one machine.
 """
 

@@ -58,20 +58,11 @@ def refusals(cell: Cell) -> tuple[Refusal, ...]:
                 "gradients, without an error, where a schedule splits the backward; use 2 at most",
             )
         )
-    if cell.tensor:
-        found.append(Refusal("tensor", "above 1 is not proven in this version; leave it at 1"))
     if cell.offload == "parameters":
         found.append(
             Refusal(
                 "offload",
                 "'parameters' needs zero 3, which is not proven in this version; use 'optimizer'",
-            )
-        )
-    if cell.ragged and cell.tensor:
-        found.append(
-            Refusal(
-                "pipelines",
-                "replicas with different cuts (ragged pipelines) are proven with tensor 1 only",
             )
         )
     return tuple(found)

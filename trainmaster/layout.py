@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainmaster.plan import Plan, layer_ranges
-from trainmaster.schedules import named
+from trainmaster.schedules import KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ class Segment:
 
 def roles(plan: Plan) -> tuple[RankRole, ...]:
     """Return the role of each rank, in order of rank."""
-    schedule = named(plan.schedule)
+    # Where a third party's schedule is not installed, nothing runs it: only rank, replica and
+    # place are asked for, and those do not depend on it.
+    schedule = KNOWN.get(plan.schedule, KNOWN["looped_bfs"])
     found: list[RankRole] = []
     for replica, pipeline in enumerate(plan.pipelines):
         ranges, depth = layer_ranges(pipeline.layers), plan.depth_of(pipeline)

@@ -5,7 +5,7 @@ schedules by entry point.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from trainmaster.schedules import Schedule
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 SCHEDULE_GROUP = "trainmaster.schedules"
 
@@ -63,6 +64,23 @@ class WithOptimizer(Protocol):
 
     def optimizer(self, params: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
         """Return an optimizer over named parameters."""
+        ...
+
+
+@runtime_checkable
+class WithTensorParallel(Protocol):
+    """A workload whose layers can be spread over several ranks each.
+
+    Attributes:
+        tensor_units: what the number of ranks must divide, such as heads of attention.
+    """
+
+    tensor_units: int
+
+    def tensor_parallel(self, layer: int, /) -> Mapping[str, ParallelStyle]:
+        """Return a style for each submodule of `layer` whose parameters are to be divided, by its
+        name within the layer. What the layer is given and gives stays whole on each rank.
+        """
         ...
 
 

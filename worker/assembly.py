@@ -24,6 +24,7 @@ from worker.pipeline import Pipeline
 from worker.reduce import Gradients
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
+from worker.tensor_parallel import spread
 from worker.timeline import Meter, measure_messages
 from worker.workload import build_layers, layer_of
 
@@ -66,6 +67,8 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         plan=plan,
         role=role,
     )
+    if joined.place is not None:
+        spread(layers, workload, joined.place)
     pace = Pace(launch.emulation)
     meter = Meter(pace)
     links = links_by_rank(launch)

@@ -23,6 +23,7 @@ from trainmaster.errors import ExitCode, IntegrityError
 from trainmaster.ids import rank_stream
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import OrderWord
+from trainmaster.plugins import add_schedules
 from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
@@ -70,6 +71,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     """Assemble this rank, restore, and train."""
     assignment = launch.assignment
     torch.set_num_threads(settings.read().num_threads)
+    add_schedules()
     course = course_of(assignment)
     parts = assemble(launch, spool, course)
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trainmaster.client import Client
 from trainmaster.errors import ConflictError, TrainmasterError, UserError
+from trainmaster.plugins import add_schedules
 from trainmaster.wire import Device
 from worker.agent import settings as settings_module
 from worker.agent.devices import find_devices
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        add_schedules()
         run(settings_module.read(arguments))
     except TrainmasterError as error:
         sys.stderr.write(f"trainmaster agent: {error.message}\n")

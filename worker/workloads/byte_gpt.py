@@ -15,6 +15,11 @@ import numpy as np
 import torch
 from pydantic import ValidationError, model_validator
 from torch import nn
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+)
 from torch.nn import functional as F
 
 from trainmaster.errors import Problem, SpecError
@@ -48,23 +53,24 @@ class ByteGptParams(Strict):
 
 
 class Attention(nn.Module):
-    """Causal self-attention over T positions."""
+    """Causal self-attention over T positions.
+
+    Queries, keys and values of a head come from adjoining rows of one matrix, so that a run of rows
+    is a run of whole heads: a rank may hold some of them only (H is what it holds).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.query_key_value = nn.Linear(width, 3 * width)
+        self.head_width = width // heads
+        self.query_key_value_by_head = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
     def forward(self, x_BTC: torch.Tensor) -> torch.Tensor:
-        B, T, C = x_BTC.shape
-        q_BHTD, k_BHTD, v_BHTD = (
-            part_BTC.view(B, T, self.heads, C // self.heads).transpose(1, 2)
-            for part_BTC in self.query_key_value(x_BTC).split(C, dim=2)
-        )
+        B, T, _ = x_BTC.shape
+        all_BTH3D = self.query_key_value_by_head(x_BTC).view(B, T, -1, 3, self.head_width)
+        q_BHTD, k_BHTD, v_BHTD = all_BTH3D.permute(3, 0, 2, 1, 4).unbind()
         mixed_BHTD = F.scaled_dot_product_attention(q_BHTD, k_BHTD, v_BHTD, is_causal=True)
-        mixed_BTC = mixed_BHTD.transpose(1, 2).reshape(B, T, C)
-        return self.out(mixed_BTC)
+        return self.out(mixed_BHTD.transpose(1, 2).reshape(B, T, -1))
 
 
 class Block(nn.Module):
@@ -78,7 +84,7 @@ class Block(nn.Module):
         self.norm_feed_forward = nn.LayerNorm(width)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
-        for linear in (self.attention.query_key_value, self.up):
+        for linear in (self.attention.query_key_value_by_head, self.up):
             _init_linear(linear, INIT_STD)
         # Two branches per layer add to the residual stream, whose variance should not grow with
         # depth (Radford et al., 2019, section 2.3).
@@ -159,6 +165,7 @@ class ByteGpt:
 
     def __init__(self, params: ByteGptParams, source: str) -> None:
         self.params = params
+        self.tensor_units = params.heads
         self.source = source
 
     def layers(self) -> Sequence[Callable[[], nn.Module]]:
@@ -167,6 +174,17 @@ class ByteGpt:
     def loss(self, output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, float]:
         total = F.cross_entropy(output.flatten(0, 1), target.flatten(), reduction="sum")
         return total, float(target.numel())
+
+    def tensor_parallel(self, layer: int) -> Mapping[str, ParallelStyle]:
+        """Divide each pair of matrices along what lies between them (Shoeybi et al., 2019, section
+        3); embedding, norms and head stay whole.
+        """
+        return {
+            "block.attention.query_key_value_by_head": ColwiseParallel(),
+            "block.attention.out": RowwiseParallel(),
+            "block.up": ColwiseParallel(),
+            "block.down": RowwiseParallel(),
+        }
 
     def dataset(self) -> NextByteDataset:
         corpus = open_corpus(self.source, cache_folder=settings.read().cache_folder)
