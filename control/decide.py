@@ -26,6 +26,7 @@ from control.turn import Turn
 
 AT_ONCE = timedelta(0)
 WHILE_ACTIVE = timedelta(seconds=0.5)
+WHILE_RUNNING = timedelta(seconds=1)  # as often as nodes tell of steps; events come in between
 WHILE_READING_BACK = timedelta(seconds=2)
 WHILE_AT_REST = timedelta(seconds=60)
 
@@ -66,6 +67,8 @@ def _retire(turn: Turn) -> None:
 def _look_again_after(turn: Turn) -> timedelta:
     if turn.state != turn.snapshot.run.state or turn.attempt_end is not None:
         return AT_ONCE
+    if turn.state == State.RUNNING:
+        return WHILE_RUNNING
     if turn.state not in ENDED:
         return WHILE_ACTIVE
     if turn.chores or any(each.verifying for each in turn.snapshot.checkpoints):

@@ -18,8 +18,7 @@ from control.db import apply as applying
 from control.db import tables
 from control.db.engine import Database
 from control.db.faults import UnreadableError
-from control.db.fleet import Fleet
-from control.db.load import load
+from control.db.load import Memory, load
 from control.decide import decide
 from control.decision import Decision
 from control.snapshot import RunSnapshot
@@ -56,7 +55,7 @@ class Reconciler:
         self._db = db
         self._clock = clock
         self._decide = decide
-        self._fleet = Fleet()
+        self._memory = Memory()
         self._unreadable: dict[str, str] = {}
         self.up_since = up_since
 
@@ -87,7 +86,7 @@ class Reconciler:
             try:
                 again = self.reconcile(run)
             except ConflictError as error:
-                self._fleet.forget()
+                self._memory.fleet.forget()
                 log.info("%s; looking again", error.message)
                 return turn
             except UnavailableError:
@@ -116,7 +115,7 @@ class Reconciler:
         now = self._clock.now()
         with self._db.read() as connection:
             loaded = load(
-                connection, run, now=now, control_up_since=self.up_since, fleet=self._fleet
+                connection, run, now=now, control_up_since=self.up_since, memory=self._memory
             )
         if loaded is None:
             return False
@@ -124,7 +123,7 @@ class Reconciler:
         with self._db.write() as connection:
             applying.apply(connection, decision, touched=loaded.touched, now=now)
         if decision.new_attempt is not None or decision.attempt_end is not None:
-            self._fleet.forget()
+            self._memory.fleet.forget()
         _tell(loaded.snapshot, decision)
         return decision.changes_anything and decision.next_look_at <= now
 

@@ -118,7 +118,9 @@ def store(
     cursors = _cursors(connection, said)
     fresh = [batch for each in said for batch in _fresh(each, cursors[each.node], placed)]
     group = _Group(connection, now)
-    named = sorted({run for batch in fresh for run in _runs_named(batch)})
+    # Samples alone hasten no turn: a run that trains has one each second anyway.
+    news = [batch for batch in fresh if batch.batch.events]
+    named = sorted({run for batch in news for run in _runs_named(batch)})
     group.known_runs = history.touch_all(connection, named, now)
     ranks = [batch for batch in fresh if batch.key is not None]
     _store_samples(group, [batch for batch in ranks if batch.rows is not None])

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 
-import numpy as np
 from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
-from control.db import chores, chunks, rows, rulebook, samples, tables
+from control.db import chores, rows, rulebook, tables
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
-from control.db.samples import Series
-from control.db.segments import newest_step, surviving
 from control.db.unreadable import readable
-from trainmaster.metrics import BY_NAME, DERIVED
+from control.db.windows import Windows
 from trainmaster.orders import Drill
-from trainmaster.rule import Rule
 from trainmaster.spec import RunSpec
-
-WATCHED = ("loss", "grad_norm", "applied", "step_time_s")
-"""Read for every run, rules or none: probation, trust and learned limits look at them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +26,30 @@ class Loaded:
     touched: int
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What turns keep for each other, in one process: nothing that the next turn would not read
+    the same.
+    """
+
+    fleet: Fleet = field(default_factory=Fleet)
+    windows: Windows = field(default_factory=Windows)
+
+
 def load(
     connection: Connection,
     run: str,
     *,
     now: datetime,
     control_up_since: datetime | None,
-    fleet: Fleet | None = None,
+    memory: Memory | None = None,
 ) -> Loaded | None:
     """Return the snapshot of a run, or None if there is no such run.
 
     Args:
-        fleet: what other turns have just read of the nodes.
+        memory: what earlier turns have read; None: everything is read.
     """
+    memory = memory or Memory()
     r = tables.runs.c
     row = connection.execute(select(tables.runs).where(r.id == run)).mappings().one_or_none()
     if row is None:
@@ -83,7 +87,7 @@ def load(
         ),
         attempts=attempts,
         ranks=ranks,
-        nodes=(fleet or Fleet()).seen_by(connection, run, {rank.node for rank in ranks}, now),
+        nodes=memory.fleet.seen_by(connection, run, {rank.node for rank in ranks}, now),
         checkpoints=_checkpoints(connection, run, now),
         requests=_requests(connection, run),
         orders=_orders(connection, run, row["generation"]),
@@ -96,7 +100,7 @@ def load(
         ),
         incidents=tuple(rows.incident(each) for each in incidents if each["closed_at"] is None),
         drills=_drills(connection, run),
-        windows=_windows(connection, run, attempts, rules),
+        windows=memory.windows.of(connection, run, attempts, ranks, rules),
         describe_problems=tuple(_sentence(problem) for problem in workload.problems),
         queued_before=_queued_before(connection, row) if row["state"] == "queued" else 0,
         describing=_is_describing(connection, row["workload_key"]),
@@ -241,40 +245,3 @@ def _acted_at(incidents: Iterable[rows.Row]) -> dict[str, datetime]:
                 at = datetime.fromisoformat(action["at"])
                 acted[incident["rule"]] = max(at, acted.get(incident["rule"], at))
     return acted
-
-
-def _windows(
-    connection: Connection, run: str, attempts: tuple[view.Attempt, ...], rules: Iterable[Rule]
-) -> dict[str, tuple[view.Sample, ...]]:
-    known = BY_NAME.keys() | DERIVED.keys()
-    metrics = dict.fromkeys((*WATCHED, *(rule.metric for rule in rules if rule.metric in known)))
-    segments = surviving(attempts)
-    last_step = newest_step(attempts, segments)
-    if last_step is None:
-        return dict.fromkeys(metrics, ())
-    newest = attempts[-1]
-    found = samples.windows(
-        connection,
-        run,
-        metrics,
-        segments,
-        newest=view.WINDOW_STEPS,
-        last_step=last_step,
-        live=newest.generation if newest.ended_at is None else None,
-    )
-    return {metric: _as_samples(series) for metric, series in found.items()}
-
-
-def _as_samples(series: Series) -> tuple[view.Sample, ...]:
-    absent = chunks.missing(series.values)
-    return tuple(
-        view.Sample(generation, step, datetime.fromtimestamp(at, UTC), None if unknown else value)
-        for generation, step, at, value, unknown in zip(
-            series.generations.tolist(),
-            series.steps.tolist(),
-            series.at.tolist(),
-            series.values.tolist(),
-            np.asarray(absent).tolist(),
-            strict=True,
-        )
-    )

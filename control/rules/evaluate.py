@@ -119,7 +119,10 @@ def _is_over(lasting: For, sample: Sample, bad: Sequence[Sample], good: Sequence
 def evaluate(rule: Rule, samples: Sequence[Sample]) -> Judgement:
     """Return the state of `rule` after `samples`, which ascend by step on one lineage."""
     fold = _Fold(rule)
-    for sample, verdict in zip(samples, verdicts(rule, samples), strict=True):
+    found = verdicts(rule, samples)
+    # Nothing changes before the first bad value, and mostly there is none.
+    first_bad = found.index(Verdict.BAD) if Verdict.BAD in found else len(found)
+    for sample, verdict in zip(samples[first_bad:], found[first_bad:], strict=True):
         fold.add(sample, verdict)
     bar = threshold(rule.when)
     if fold.bad:

@@ -1,0 +1,138 @@
+"""The windows of samples that turns look at: the newest steps of each watched metric.
+
+A turn every second over the same 512 steps would read all of them each time. What every rank has
+told does not change any more, so it is kept from turn to turn, and only what came since is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+from sqlalchemy import Connection
+
+from control.db import chunks, samples
+from control.db.samples import Series
+from control.db.segments import Segment, newest_step, surviving
+from control.snapshot import WINDOW_STEPS, Attempt, Rank, Sample
+from trainmaster.metrics import BY_NAME, DERIVED
+from trainmaster.rule import Rule
+
+WATCHED = ("loss", "grad_norm", "applied", "step_time_s")
+"""Read for every run, rules or none: probation, trust and learned limits look at them."""
+
+MAX_KEPT = 256
+"""Runs whose windows are kept: about half a megabyte each."""
+
+Window = tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The windows of a run up to and with `final_step`, and what they are of."""
+
+    segments: tuple[Segment, ...]
+    metrics: tuple[str, ...]
+    final_step: int
+    windows: Mapping[str, Window]
+
+
+class Windows:
+    """Reads windows, and keeps those of the runs that had a turn of late."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    def of(
+        self,
+        connection: Connection,
+        run: str,
+        attempts: Sequence[Attempt],
+        ranks: Sequence[Rank],
+        rules: Iterable[Rule],
+    ) -> dict[str, Window]:
+        """Return metric -> samples on the surviving lineage, ascending by step, at most the newest
+        `WINDOW_STEPS` steps.
+        """
+        known = BY_NAME.keys() | DERIVED.keys()
+        wanted = dict.fromkeys((*WATCHED, *(rule.metric for rule in rules if rule.metric in known)))
+        metrics = tuple(wanted)
+        segments = surviving(attempts)
+        last_step = newest_step(attempts, segments)
+        if last_step is None:
+            return dict.fromkeys(metrics, ())
+        kept = self._kept.pop(run, None)
+        if kept is None or (kept.segments, kept.metrics) != (segments, metrics):
+            kept = _Kept(segments, metrics, 0, dict.fromkeys(metrics, ()))
+        after = max(kept.final_step, last_step - WINDOW_STEPS)
+        newest = attempts[-1]
+        found = samples.read_many(
+            connection,
+            run,
+            metrics,
+            _beyond(segments, after),
+            live=newest.generation if newest.ended_at is None else None,
+        )
+        windows = {
+            metric: _after(kept.windows[metric], last_step - WINDOW_STEPS)
+            + _as_samples(found[metric])
+            for metric in metrics
+        }
+        self._keep(run, _final(kept, windows, ranks))
+        return windows
+
+    def _keep(self, run: str, kept: _Kept) -> None:
+        self._kept[run] = kept
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+
+def _beyond(segments: Iterable[Segment], after: int) -> list[Segment]:
+    return [
+        Segment(each.generation, max(each.after_step, after), each.last_step)
+        for each in segments
+        if each.last_step > after
+    ]
+
+
+def _final(kept: _Kept, windows: Mapping[str, Window], ranks: Sequence[Rank]) -> _Kept:
+    """Return what of `windows` cannot change any more: ranks tell their steps in order, so up to
+    the newest step that each has told nothing is missing.
+    """
+    final_step = max(kept.final_step, min((rank.last_step or 0 for rank in ranks), default=0))
+    return _Kept(
+        kept.segments,
+        kept.metrics,
+        final_step,
+        {metric: _until(window, final_step) for metric, window in windows.items()},
+    )
+
+
+def _after(window: Window, step: int) -> Window:
+    first = next((at for at, sample in enumerate(window) if sample.step > step), len(window))
+    return window[first:]
+
+
+def _until(window: Window, step: int) -> Window:
+    last = len(window)
+    while last and window[last - 1].step > step:
+        last -= 1
+    return window[:last]
+
+
+def _as_samples(series: Series) -> Window:
+    absent = chunks.missing(series.values)
+    return tuple(
+        Sample(generation, step, datetime.fromtimestamp(at, UTC), None if unknown else value)
+        for generation, step, at, value, unknown in zip(
+            series.generations.tolist(),
+            series.steps.tolist(),
+            series.at.tolist(),
+            series.values.tolist(),
+            np.asarray(absent).tolist(),
+            strict=True,
+        )
+    )
