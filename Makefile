@@ -6,7 +6,7 @@ FAST := not distributed and not postgres and not prometheus and not processes an
 	and not scenario and not slow and not matrix
 PYTEST_ARGS ?=
 
-.PHONY: help setup run test matrix check fmt docs lock clean
+.PHONY: help setup run test matrix check fmt docs lock bench-ingest bench-fleet clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ lock: ## resolve pyproject.toml anew into requirements.lock
 BENCH_ARGS ?=
 bench-ingest: setup ## points/s from spool to SQL, logging cost, reads, beside other trackers (docs/bench.md)
 	$(BIN)/python -m bench.ingest --out test-results/bench $(BENCH_ARGS)
+
+bench-fleet: setup ## thousands of simulated agents against two control planes (docs/bench.md)
+	$(BIN)/python -m bench.fleet --out test-results/bench $(BENCH_ARGS)
 
 clean: ## remove what set-up and tests left (not the state directory .trainmaster)
 	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist test-results

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ from typing import Any
 import uvloop
 from sqlalchemy import func, select
 
+from bench.conditions import conditions
+from bench.fleet import report
 from bench.fleet.agents import Agent, Tally
 from bench.fleet.site import WORKLOAD, Site, site
 from control.db import tables
@@ -37,6 +38,7 @@ class Case:
     rules: int = 0
     raw: bool = False
     rack: bool = False
+    series: str = ""
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ def _spec(number: int, case: Case) -> dict[str, Any]:
     return {
         "name": f"run-{number}",
         "workload": WORKLOAD,
-        "data": {"source": "none"},
+        "data": {"source": "workload"},
         "train": {"steps": 1_000_000, "global_batch": case.ranks, "seed": 0},
         "parallel": {"replicas": case.ranks, "stages": 1, "micro_batch": 1},
         "placement": {"nodes": case.ranks, "min_nodes": case.ranks},
@@ -211,59 +213,49 @@ def _decided(here: Site, since: datetime) -> dict[str, float]:
         return {run: (at - since).total_seconds() for run, at in found}
 
 
-def _cases(wanted: str) -> list[Case]:
-    cases = {
-        "raw": [Case(nodes, raw=True) for nodes in (500, 1000, 1500, 2000)],
-        "adaptive": [Case(nodes) for nodes in (2500, 5000, 7500)],
-        "busy": [Case(1500, runs=15, raw=True), Case(5000, runs=15)],
-        "runs": [Case(1000, runs=runs) for runs in (0, 25, 50, 100)],
-        "rules": [Case(500, runs=25, rules=rules) for rules in (0, 50, 200)],
-        "rack": [Case(1500, runs=20, ranks=20, rack=True)],
-    }
-    names = list(cases) if wanted == "all" else wanted.split(",")
-    return [case for name in names for case in cases[name]]
+CASES = {
+    "raw": [Case(nodes, raw=True) for nodes in (500, 1000, 1500, 2000)],
+    "adaptive": [Case(nodes) for nodes in (2500, 5000, 7500)],
+    "busy": [Case(1500, runs=15, raw=True), Case(5000, runs=15)],
+    "runs": [Case(1000, runs=runs, series="runs") for runs in (0, 25, 50, 100)],
+    "rules": [Case(500, runs=25, rules=rules, series="rules") for rules in (0, 50, 200)],
+    "rack": [Case(1500, runs=20, ranks=20, rack=True)],
+}
 
 
 def main() -> None:
     """Measure, print a line per case, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("--cases", default="all", help="raw, adaptive, busy, runs, rules, rack")
-    parser.add_argument("--nodes", type=int, help="one case with so many nodes")
+    parser.add_argument("--cases", default=",".join(CASES), help="of: %(default)s")
+    parser.add_argument("--nodes", type=int, help="one case with so many nodes instead")
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=10)
     parser.add_argument("--rules", type=int, default=0)
     parser.add_argument("--raw", action="store_true", help="each node syncs each second")
+    parser.add_argument("--rack", action="store_true", help="100 nodes lose power in the end")
     parser.add_argument("--controls", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--out", type=Path, help="a JSON file for the results")
+    parser.add_argument("--out", type=Path, help="a folder for fleet.json, .md and .html")
     given = parser.parse_args()
-    cases = (
-        [Case(given.nodes, given.runs, given.ranks, given.rules, given.raw)]
-        if given.nodes
-        else _cases(given.cases)
-    )
+    cases = [case for name in given.cases.split(",") for case in CASES[name]]
+    if given.nodes:
+        one = (given.nodes, given.runs, given.ranks, given.rules, given.raw, given.rack)
+        cases = [Case(*one)]
+    told = conditions(["fastapi", "sqlalchemy", "psycopg", "uvicorn", "uvloop", "httptools"])
     results = []
     for case in cases:
         load = os.getloadavg()[0]
         result = uvloop.run(measure(case, controls=given.controls, seconds=given.seconds))
-        results.append({**asdict(result), "load_before": load, "controls": given.controls})
-        print(_line(result), flush=True)
+        results.append({**asdict(result), "load_before": load})
+        print(report.line(results[-1]), result.rack or "", flush=True)
     if given.out:
-        machine = {"cores": os.cpu_count(), "python": platform.python_version()}
-        given.out.write_text(json.dumps({"machine": machine, "results": results}, indent=1))
-
-
-def _line(result: Result) -> str:
-    case = result.case
-    cores = ", ".join(f"{kind} {value:.2f}" for kind, value in result.cpu_cores.items())
-    line = (
-        f"{case['nodes']} nodes{' at 1 Hz' if case['raw'] else ''}, {case['runs']} runs of "
-        f"{case['ranks']}, +{case['rules']} rules: {result.syncs_per_s:.0f} syncs/s, "
-        f"{result.failures} failed, p50 {1e3 * result.p50_s:.0f} ms, p99 {1e3 * result.p99_s:.0f} "
-        f"ms, max {1e3 * result.max_s:.0f} ms; cores: {cores}; {result.cpu_ms_per_sync:.2f} ms a "
-        f"sync; turns at most {result.turns_behind_s:.1f} s behind"
-    )
-    return line + (f"; rack: {result.rack}" if result.rack else "")
+        given.out.mkdir(parents=True, exist_ok=True)
+        whole = {"conditions": told, "controls": given.controls, "results": results}
+        (given.out / "fleet.json").write_text(json.dumps(whole, indent=1))
+        (given.out / "fleet.md").write_text(report.table(results))
+        page = report.charts(results)
+        if page is not None:
+            (given.out / "fleet.html").write_text(page)
 
 
 if __name__ == "__main__":
