@@ -113,6 +113,11 @@ class ControlPlane:
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:] if self.log.exists() else ""
 
+    def epochs(self) -> list[int]:
+        """The epochs with which it has led so far, by its log."""
+        told = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return [int(each) for each in re.findall(r"leads since epoch (\d+)", told)]
+
     @property
     def token(self) -> str:
         token = self.home.token()

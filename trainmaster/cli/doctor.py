@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Literal
@@ -14,6 +14,7 @@ from typing import Literal
 import typer
 
 import trainmaster
+from trainmaster.addresses import split
 from trainmaster.cli.quantities import bytes_text, instant
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Api, Session, session_of
@@ -74,6 +75,7 @@ def there(session: Session) -> Iterator[Check]:
         return
     took_s = (datetime.now(UTC) - before).total_seconds()
     yield Check("control", "ok", f"{url} answers in {took_s * 1000:.0f} ms")
+    yield from _each_of(session, split(url))
     yield from _their_version_and_clock(session.api)
     yield from _unreadable(session.api)
     present = [node for node in nodes if node["state"] == "present"]
@@ -86,6 +88,19 @@ def there(session: Session) -> Iterator[Check]:
         if node["state"] != "present":
             seen = node.get("last_seen_at")
             yield Check(f"node {node['name']}", "warning", f"{node['state']}, last seen {seen}")
+
+
+def _each_of(session: Session, urls: list[str]) -> Iterator[Check]:
+    """Look whether each of several control planes is ready; a caller would find one that is."""
+    for url in urls if len(urls) > 1 else ():
+        api = session.connect(replace(session.settings, url=url))
+        try:
+            api.get("/readyz")
+            yield Check(f"control {url}", "ok", "ready")
+        except TrainmasterError as error:
+            yield Check(f"control {url}", "warning", f"{error.message}; the others are asked")
+        finally:
+            api.close()
 
 
 def _their_version_and_clock(api: Api) -> Iterator[Check]:
