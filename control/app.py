@@ -15,6 +15,7 @@ from control.api import (
     checkpoints,
     errors,
     nodes,
+    plan,
     requests,
     rules,
     runs,
@@ -88,6 +89,6 @@ def create_app(
     app.add_middleware(sync.SyncDoor, shell=shell)
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
-    for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts):
+    for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts, plan):
         app.include_router(module.router)
     return app

@@ -21,6 +21,8 @@ from trainmaster import sequences
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.sequences import Action, Generator, Kind, Sequence
 
+__all__ = ["KNOWN", "SCHEDULES", "Action", "Kind", "Order", "Schedule", "Sequence"]
+
 Order = tuple[Sequence, ...]
 """The sequence of actions of each rank of a pipeline."""
 

@@ -40,7 +40,7 @@ def aligned_templates(
     chains, pace, layers = _chains(s, setting, chains, share)
     if not len(pace):
         return joined([])
-    speed = (chains * s.flops).sum(axis=1)
+    speed = (chains * s.speed).sum(axis=1)
     rows = _pipelines(chains, pace, speed, parts, counts, min(LONGEST, s.max_stages), kept)
     by_size: dict[int, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     for one, other, times in rows:
@@ -72,7 +72,7 @@ def _chains(
     good &= ((caps[first] >= 1) | (chains == 0)).all(axis=1)
     chains, first = chains[good], first[good]
     shapes = []
-    order = np.argsort(s.flops, kind="stable")
+    order = np.argsort(s.speed, kind="stable")
     paces = []
     for chain, level in zip(chains, first, strict=True):
         kinds = np.repeat(order, chain[order])

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from control.planner import simulate
-from control.planner.cost import Draft, Model
+from control.planner.bound import lower_bound
+from control.planner.cost import Draft, Model, Pipe, Setting
 from control.planner.explain import explain
 from control.planner.reading import read_scenario
 from control.planner.scenario import Scenario
 from control.planner.search import Found, never, search
-from trainmaster import sequences
+from trainmaster.errors import Problem, SpecError
+from trainmaster.plan import Plan
+from trainmaster.schedules import fused, named
 
 MAX_BARS = 4000
 Placed = list[list[list[int]]]
@@ -35,6 +38,64 @@ def answer(
     stop = never if limit_s is None else lambda: clock() - started > limit_s
     found = search(scenario, stop=stop)
     return told(found, clock() - started)
+
+
+def asked_for(scenario: Scenario, plan: Plan) -> Found:
+    """Return what is to be expected of a plan that is given: its pipelines on the fastest nodes
+    first, or where it names them.
+
+    Raises:
+        SpecError: there are fewer nodes than it has stages, or one lacks memory for its part.
+    """
+    setting = Setting(
+        plan.micro_batch,
+        plan.schedule,
+        min(plan.zero, 1),
+        False,
+        float(plan.bucket_bytes),
+        plan.virtual,
+    )
+    free = {kind: list(members) for kind, members in enumerate(scenario.members)}
+    pipes = []
+    for replica, pipeline in enumerate(plan.pipelines):
+        here = [
+            _taken(scenario, free, pipeline.nodes[at : at + 1], replica)
+            for at in range(plan.depth_of(pipeline))
+        ]
+        kinds = tuple(here[place] for place in setting.places(len(pipeline.layers)))
+        pipes.append(Pipe(kinds, pipeline.layers, pipeline.micro_batches))
+    model = Model(scenario)
+    draft = Draft(setting, tuple(pipes))
+    for replica, pipe in enumerate(pipes):
+        for at, need in enumerate(model.memory(pipe, setting, draft.replicas)):
+            have = scenario.kinds[pipe.kinds[at]].mem
+            if need > have:
+                message = f"its place {at} needs {need:.4g} bytes, its node has {have:.4g}"
+                raise SpecError([Problem(f"parallel.pipelines[{replica}]", message)])
+    return Found(
+        scenario,
+        draft,
+        model.verdict(draft),
+        lower_bound(scenario),
+        exact=False,
+        simulated=model.simulated,
+        stopped=False,
+        model=model,
+    )
+
+
+def _taken(
+    scenario: Scenario, free: dict[int, list[int]], names: Sequence[str], replica: int
+) -> int:
+    """Take the node of that name, or the fastest that is free; return its kind."""
+    order = sorted(free, key=lambda kind: (-scenario.speed[kind], kind))
+    for kind in order:
+        for node in free[kind]:
+            if not names or scenario.names[node].partition("/")[0] == names[0]:
+                free[kind].remove(node)
+                return kind
+    wanted = f"a free slot on {names[0]}" if names else "as many free slots as it has stages"
+    raise SpecError([Problem(f"parallel.pipelines[{replica}]", f"needs {wanted}")])
 
 
 def told(found: Found, search_s: float) -> dict[str, Any]:
@@ -72,8 +133,12 @@ def place(draft: Draft, scenario: Scenario) -> Placed:
     kind.
     """
     free = [iter(members) for members in scenario.members]
+    virtual = draft.setting.virtual
     return [
-        [[next(free[kind]) for kind in pipe.kinds] for _ in range(pipe.copies)]
+        [
+            [next(free[kind]) for kind in pipe.kinds[: len(pipe.kinds) // virtual]]
+            for _ in range(pipe.copies)
+        ]
         for pipe in draft.pipes
     ]
 
@@ -100,14 +165,20 @@ def gantt(model: Model, draft: Draft) -> dict[str, Any]:
     bars: list[dict[str, Any]] = []
     whole = True
     for pipeline, pipe in enumerate(draft.pipes):
-        ranks, n = len(pipe.kinds), pipe.micro_batches
-        if len(bars) + 2 * ranks * n > MAX_BARS:
+        setting, n = draft.setting, pipe.micro_batches
+        if len(bars) + 3 * len(pipe.kinds) * n > MAX_BARS:
             whole = False
             continue
-        generate = sequences.gpipe if draft.setting.schedule == "gpipe" else sequences.one_f_one_b
-        order = generate(ranks, 1, n)
-        name = draft.setting.schedule
-        _, found = simulate.run_order(name, order, model.costs(pipe, draft.setting), 1)
+        # Also with fewer micro-batches than stages, which `order_of` refuses.
+        order = named(setting.schedule).generate(
+            len(pipe.kinds) // setting.virtual, setting.virtual, n
+        )
+        _, found = simulate.run_order(
+            setting.schedule,
+            [fused(sequence) for sequence in order],
+            model.costs(pipe, setting),
+            setting.virtual,
+        )
         bars += [
             {
                 "pipeline": pipeline,

@@ -17,6 +17,7 @@ from control.planner import simulate
 from control.planner.ring import Ring, rings
 from control.planner.scenario import Scenario
 from control.planner.simulate import Costs, Times
+from trainmaster.schedules import named, order_of
 
 
 class Setting(NamedTuple):
@@ -27,11 +28,19 @@ class Setting(NamedTuple):
     zero: int = 0
     recompute: bool = False
     bucket: float | None = None
+    virtual: int = 1
+
+    def places(self, stages: int) -> tuple[int, ...]:
+        """Return which place of a pipeline holds each of its stages."""
+        if self.virtual == 1:
+            return tuple(range(stages))
+        schedule, ranks = named(self.schedule), stages // self.virtual
+        return tuple(schedule.rank_of(ranks, self.virtual, stage) for stage in range(stages))
 
 
 class Pipe(NamedTuple):
     """`copies` equal pipelines: the kind of node and the number of layers of each stage, and the
-    micro-batches of each of the pipelines.
+    micro-batches of each of the pipelines. With `virtual` stages to a node, it is named for each.
     """
 
     kinds: tuple[int, ...]
@@ -55,12 +64,12 @@ class Draft:
     @property
     def nodes(self) -> int:
         """Number of nodes in use."""
-        return sum(pipe.copies * len(pipe.kinds) for pipe in self.pipes)
+        return sum(pipe.copies * len(pipe.kinds) for pipe in self.pipes) // self.setting.virtual
 
     @property
     def stages(self) -> int:
         """Stages of the longest pipeline."""
-        return max(len(pipe.kinds) for pipe in self.pipes)
+        return max(len(pipe.kinds) for pipe in self.pipes) // self.setting.virtual
 
     @property
     def micro_batches(self) -> int:
@@ -108,7 +117,12 @@ class Model:
             low += count
             cuts.append(low)
         factor = s.bwd_mult + (1 if setting.recompute else 0)
-        message = [b * float(s.layers.out[cut - 1]) for cut in cuts[:-1]]
+        places = setting.places(len(pipe.kinds))
+        # From one stage of a node to its next, nothing is sent.
+        message = [
+            b * float(s.layers.out[cut - 1]) if places[at] != places[at + 1] else 0.0
+            for at, cut in enumerate(cuts[:-1])
+        ]
         hops = list(zip(pipe.kinds, pipe.kinds[1:], strict=False))
         return Costs(
             tuple(forward),
@@ -121,7 +135,7 @@ class Model:
 
     def times(self, pipe: Pipe, setting: Setting) -> Times:
         """Return when a pipeline and its stages end; infinite where a link is missing."""
-        key = (*pipe[:3], *setting[:2], setting.recompute)
+        key = (*pipe[:3], *setting[:2], setting.recompute, setting.virtual)
         found = self._times.get(key)
         if found is None:
             self.simulated += 1
@@ -130,13 +144,17 @@ class Model:
                 found = Times(math.inf, (math.inf,) * len(pipe.kinds))
             elif setting.schedule == "gpipe":
                 found = simulate.gpipe(costs, pipe.micro_batches)
-            else:
+            elif setting.schedule == "1f1b":
                 found = simulate.one_f_one_b(costs, pipe.micro_batches)
+            else:
+                v = setting.virtual
+                ranks = len(pipe.kinds) // v
+                found, _ = simulate.run(setting.schedule, costs, ranks, v, pipe.micro_batches)
             self._times[key] = found
         return found
 
     def memory(self, pipe: Pipe, setting: Setting, replicas: int) -> tuple[float, ...]:
-        """Return the bytes that each stage needs."""
+        """Return the bytes that each place of a pipeline needs."""
         return memory(self.scenario, pipe, setting, replicas)
 
     def fits(self, draft: Draft) -> bool:
@@ -145,7 +163,7 @@ class Model:
             need <= self.scenario.kinds[kind].mem
             for pipe in draft.pipes
             for kind, need in zip(
-                pipe.kinds, self.memory(pipe, draft.setting, draft.replicas), strict=True
+                pipe.kinds, self.memory(pipe, draft.setting, draft.replicas), strict=False
             )
         )
 
@@ -161,6 +179,7 @@ class Model:
     def _sync(self, draft: Draft, times: Sequence[Times]) -> tuple[float, float]:
         s, setting = self.scenario, draft.setting
         free = [[0.0] * len(pipe.kinds) for pipe in draft.pipes]
+        places = [setting.places(len(pipe.kinds)) for pipe in draft.pipes]
         busy = end = 0.0
         for segment in segments(draft):
             group = [
@@ -176,13 +195,13 @@ class Model:
                     done = times[at].stage_ends[stage]
                     if s.overlap:
                         done -= self._still_to_run(draft.pipes[at], stage, bucket[0], setting)
-                    ready = max(ready, done, free[at][stage])
+                    ready = max(ready, done, free[at][places[at][stage]])
                 takes = min(
                     self.all_reduce(bucket[1], draft.replicas, ring, setting) for ring in choice
                 )
                 end_here = ready + takes
                 for at, stage in enumerate(segment.stages):
-                    free[at][stage] = end_here
+                    free[at][places[at][stage]] = end_here
                 busy += takes
                 end = max(end, end_here)
         return end, busy
@@ -265,18 +284,21 @@ def segments(draft: Draft) -> list[Segment]:
 
 
 def memory(scenario: Scenario, pipe: Pipe, setting: Setting, replicas: int) -> tuple[float, ...]:
-    """Return the bytes that each stage of a pipeline needs (RCM-1: 16 bytes per parameter, or
+    """Return the bytes that each place of a pipeline needs (RCM-1: 16 bytes per parameter, or
     4 + 12 / R where the optimizer's states are sharded).
     """
     layers = scenario.layers
     _, params, act = layers.sums
     per_param = 16.0 if setting.zero == 0 else 4 + 12 / replicas
     needs, low, last = [], 0, len(pipe.kinds)
+    peaks = _peaks(pipe, setting) if setting.schedule not in {"1f1b", "gpipe"} else []
     for stage, count in enumerate(pipe.layers):
         end = low + count
         held = pipe.micro_batches
-        if setting.schedule != "gpipe":
+        if setting.schedule == "1f1b":
             held = min(held, last - stage)
+        elif setting.schedule != "gpipe":
+            held = peaks[stage]
         if setting.recompute:
             inputs = float(layers.out[max(low - 1, 0) : end - 1].sum())
             if low == 0:
@@ -286,7 +308,20 @@ def memory(scenario: Scenario, pipe: Pipe, setting: Setting, replicas: int) -> t
             kept = held * setting.micro_batch * float(act[end] - act[low])
         needs.append(float(params[end] - params[low]) * per_param + kept + scenario.fixed)
         low = end
-    return tuple(needs)
+    if setting.virtual == 1:
+        return tuple(needs)
+    by_place = [0.0] * (last // setting.virtual)
+    for stage, place in enumerate(setting.places(last)):
+        by_place[place] += needs[stage] - scenario.fixed
+    return tuple(each + scenario.fixed for each in by_place)
+
+
+def _peaks(pipe: Pipe, setting: Setting) -> list[int]:
+    """Return how many micro-batches each stage holds at most."""
+    stages = len(pipe.kinds)
+    ranks = stages // setting.virtual
+    order = order_of(setting.schedule, ranks, setting.virtual, pipe.micro_batches)
+    return simulate.in_flight_by_stage(order, stages)
 
 
 def _over(size: float, bw: float) -> float:

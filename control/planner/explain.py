@@ -137,7 +137,10 @@ def _named(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> list[tuple
     """Return one copy of each pipe, with the names of its nodes."""
     names = found.scenario.names
     return [
-        (pipe, [names[node] for node in copies[0]])
+        (
+            pipe,
+            [names[copies[0][place]] for place in found.draft.setting.places(len(pipe.kinds))],
+        )
         for pipe, copies in zip(found.draft.pipes, nodes, strict=True)
     ]
 
@@ -193,7 +196,7 @@ def _rooms(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Room
             names,
             pipe.kinds,
             found.model.memory(pipe, found.draft.setting, found.draft.replicas),
-            strict=True,
+            strict=False,
         )
     )
 

@@ -121,6 +121,13 @@ class Scenario:
         """Seconds per layer pass, per kind."""
         return np.array([kind.t0 for kind in self.kinds])
 
+    @cached_property
+    def speed(self) -> Floats:
+        """FLOP/s per kind with all that a layer pass costs, one sample at a time."""
+        fwd = self.layers.fwd
+        spent = self.layers.count * self.t0 + fwd.sum() / self.flops
+        return np.asarray(fwd.sum() / spent)
+
     def replaced(self, **changes: Any) -> Scenario:
         """Return a copy with some values changed."""
         return replace(self, **changes)

@@ -79,7 +79,7 @@ def quick_mix(
     """
     s = model.scenario
     counts = list(s.counts)
-    for kind in sorted(range(len(counts)), key=lambda kind: (s.flops[kind], kind))[:drop]:
+    for kind in sorted(range(len(counts)), key=lambda kind: (s.speed[kind], kind))[:drop]:
         counts[kind] = 0
     total = s.global_batch // setting.micro_batch
     if replicas > min(sum(counts), total, s.max_replicas) or replicas < s.min_replicas:
@@ -128,10 +128,10 @@ def _sync_s(model: Model, setting: Setting, replicas: int) -> float:
 
 def by_speed(model: Model, row: Sequence[int], *, slow_first: bool) -> tuple[int, ...]:
     """Return a block's nodes as kinds, ordered by speed."""
-    flops = model.scenario.flops
+    speed = model.scenario.speed
     kinds = [kind for kind, count in enumerate(row) for _ in range(count)]
     return tuple(
-        sorted(kinds, key=lambda kind: (flops[kind] if slow_first else -flops[kind], kind))
+        sorted(kinds, key=lambda kind: (speed[kind] if slow_first else -speed[kind], kind))
     )
 
 

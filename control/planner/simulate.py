@@ -298,6 +298,19 @@ def _sent(
     return done + lat
 
 
+def in_flight_by_stage(order: Sequence[Sequence[Action]], stages: int) -> list[int]:
+    """Return how many micro-batches each stage holds at most."""
+    held, peaks = [0] * stages, [0] * stages
+    for sequence in order:
+        for action in sequence:
+            if action.kind is Kind.FORWARD:
+                held[action.stage] += 1
+                peaks[action.stage] = max(peaks[action.stage], held[action.stage])
+            elif action.kind is not Kind.BACKWARD_INPUT:
+                held[action.stage] -= 1
+    return peaks
+
+
 def in_flight(order: Sequence[Sequence[Action]]) -> list[int]:
     """Return how many activations each rank holds at most, in units of one stage's: from its
     forward until its weights' gradients are done.

@@ -76,7 +76,7 @@ def templates(
     slow_first: bool = True,
 ) -> Templates:
     """Return the templates that fit into memory, cut for a step of about `step_s` seconds."""
-    speed_order = np.argsort(scenario.flops, kind="stable")
+    speed_order = np.argsort(scenario.speed, kind="stable")
     if not slow_first:
         speed_order = speed_order[::-1]
     parts: list[Templates] = []
@@ -234,7 +234,7 @@ def promising(choice: Templates, scenario: Scenario, step_s: float, most: int) -
     and the best of each size.
     """
     taken = choice.taken(step_s)
-    worth = taken / (choice.vectors * scenario.flops).sum(axis=1)
+    worth = taken / (choice.vectors * scenario.speed).sum(axis=1)
     order = np.argsort(-worth, kind="stable")
     sizes = choice.vectors.sum(axis=1)
     picked = list(order[: most * 3 // 4])

@@ -14,6 +14,7 @@ from trainmaster.cli import (
     doctor,
     drill,
     nodes,
+    plan,
     processes,
     read,
     rules,
@@ -66,7 +67,7 @@ def build() -> typer.Typer:
         *(read.nodes, read.goodput, read.logs, read.series),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin),
-        *(nodes.cordon, nodes.uncordon, drill.drill, tokens.audit, doctor.doctor),
+        *(nodes.cordon, nodes.uncordon, plan.plan, drill.drill, tokens.audit, doctor.doctor),
         *(processes.control, processes.agent, processes.dashboard),
     ):
         app.command()(command)

@@ -16,7 +16,6 @@ COMMANDS = {
     "approve": "Let a rule in `ask` mode act.",
     "dismiss": "Close an incident without acting.",
     "silence": "Keep a rule quiet for a while.",
-    "plan": "Ask the planner; writes nothing.",
     "export": "Write the points of a run as CSV, Parquet or TensorBoard files.",
 }
 

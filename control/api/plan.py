@@ -1,0 +1,191 @@
+"""The planner: what would be the best plan, and why. Stores nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter
+from pydantic import Field, model_validator
+from starlette.responses import Response
+
+from control.api.answers import Answer
+from control.api.context import Shell, WithShell
+from control.api.door import DoorRoute
+from control.api.submission import described, parsed
+from control.db import listings
+from control.planner import fleet
+from control.planner.answer import answer, asked_for, told
+from control.planner.search import search
+from trainmaster import document
+from trainmaster.document import Document
+from trainmaster.errors import SpecError, UnavailableError
+from trainmaster.plan import Strict
+from trainmaster.spec import RunSpec
+from trainmaster.wire import WorkloadInfo
+
+router = APIRouter(prefix="/v1/plan", route_class=DoorRoute, tags=["plan"])
+
+LIMIT_S = 20.0
+"""For a search; it then answers with the best plan so far."""
+
+_SEATS = threading.Semaphore(2)
+"""A search computes all the time, and turns of runs must go on beside it."""
+
+
+class Emulated(Strict):
+    """A node's emulated device, as in a cluster file."""
+
+    speed: Annotated[float, Field(gt=0, le=1)] | None = None
+    layer_time_s: Annotated[float, Field(gt=0)] | None = None
+    memory_bytes: Annotated[int, Field(gt=0)] | None = None
+
+
+class GivenNode(Strict):
+    """A node of a cluster file."""
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    slots: Annotated[int, Field(ge=1, le=1024)] = 1
+    labels: dict[str, str] = {}
+    emulate: Emulated = Emulated()
+
+
+class GivenLink(Strict):
+    """A link of a cluster file."""
+
+    from_: Annotated[str, Field(alias="from")]
+    to: str
+    latency_ms: Annotated[float, Field(ge=0)] = 0.0
+    mbps: Annotated[float, Field(gt=0)] | None = None
+
+
+class GivenCluster(Strict):
+    """A cluster file."""
+
+    nodes: Annotated[list[GivenNode], Field(min_length=1, max_length=1024)]
+    links: list[GivenLink] = []
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        names = [node.name for node in self.nodes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"more than one node is named {', '.join(twice)}")
+        return self
+
+
+class PlanBody(Strict):
+    """A scenario; or a spec, with the nodes of a cluster file instead of those connected."""
+
+    scenario: dict[str, Any] | None = None
+    spec: dict[str, Any] | str | None = None
+    cluster: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.scenario is None) == (self.spec is None):
+            raise ValueError("give either scenario or spec")
+        if self.cluster is not None and self.spec is None:
+            raise ValueError("cluster goes with spec")
+        return self
+
+
+@router.post("")
+def ask_plan(body: PlanBody, shell: WithShell) -> Response:
+    """Plan for a scenario, or for a spec."""
+    if not _SEATS.acquire(blocking=False):
+        raise UnavailableError("two plans are being sought already: try again")
+    try:
+        if body.scenario is not None:
+            return Answer(answer(body.scenario, clock=time.perf_counter, limit_s=LIMIT_S))
+        return Answer(_for_spec(shell, body))
+    finally:
+        _SEATS.release()
+
+
+def _for_spec(shell: Shell, body: PlanBody) -> dict[str, Any]:
+    assert body.spec is not None
+    spec, source = parsed(body.spec)
+    try:
+        workload = described(shell, spec)
+        if workload is None:
+            raise UnavailableError(
+                "no node is connected that could describe the workload: start an agent",
+                code="no_node",
+            )
+        machines = _given(body.cluster) if body.cluster else _connected(shell, spec)
+        return _told(machines, spec, workload)
+    except SpecError as error:
+        raise document.with_lines(error, source) from error
+
+
+def _told(machines: list[fleet.Machine], spec: RunSpec, workload: WorkloadInfo) -> dict[str, Any]:
+    started = time.perf_counter()
+    scenario = fleet.fleet_scenario(machines, spec, workload)
+    plan = fleet.asked(spec, workload)
+    if plan is not None:
+        found = asked_for(scenario, plan)
+    else:
+        found = search(scenario, stop=lambda: time.perf_counter() - started > LIMIT_S)
+        plan = fleet.runnable(found, spec, workload)
+    document_ = told(found, time.perf_counter() - started)
+    return {**document_, "plan": plan.model_dump(mode="json")}
+
+
+def _given(cluster: Mapping[str, Any]) -> list[fleet.Machine]:
+    given = document.validate(GivenCluster, Document(dict(cluster)))
+    links: dict[str, dict[str, tuple[float, float | None]]] = {}
+    for link in given.links:
+        links.setdefault(link.from_, {})[link.to] = _link(link.latency_ms, link.mbps)
+    return [
+        fleet.Machine(
+            node.name,
+            node.slots,
+            node.emulate.speed,
+            node.emulate.layer_time_s,
+            node.emulate.memory_bytes,
+            links.get(node.name, {}),
+        )
+        for node in given.nodes
+    ]
+
+
+def _link(latency_ms: float, mbps: float | None) -> tuple[float, float | None]:
+    return latency_ms / 1e3, None if mbps is None else mbps * 1e6 / 8
+
+
+def _connected(shell: Shell, spec: RunSpec) -> list[fleet.Machine]:
+    """Return the nodes that could take ranks of the spec, with what they say of themselves."""
+    with shell.db.read() as connection:
+        rows = listings.nodes(connection, now=shell.clock.now(), up_since=shell.up_since)
+    wanted = spec.placement.labels
+    return [
+        _machine(row)
+        for row in rows
+        if row["state"] != "lost"
+        and not row["cordoned"]
+        and row["slots"]
+        and all(row["labels"].get(key) == value for key, value in wanted.items())
+    ]
+
+
+def _machine(row: Mapping[str, Any]) -> fleet.Machine:
+    profile = row.get("profile") or {}
+    devices = row.get("devices") or []
+    memory = profile.get("memory_bytes")
+    if memory is None and devices:
+        memory = min(int(device["memory_bytes"]) for device in devices) or None
+    links = {
+        str(name): _link(float(link.get("latency_ms") or 0.0), link.get("mbps"))
+        for name, link in (profile.get("links") or {}).items()
+    }
+    return fleet.Machine(
+        row["id"],
+        row["slots"],
+        profile.get("speed"),
+        profile.get("layer_time_s"),
+        memory,
+        links,
+    )
