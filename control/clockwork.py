@@ -33,6 +33,7 @@ TICK_S = 0.25
 MOST_PAUSE_S = 2.0
 """How long the turns pause at most while the database cannot be used."""
 TEND_EVERY_S = 20.0
+TAILS_AT_ONCE = 64
 AGE_EVERY_S = 300.0
 AGE_FOR_S = 60.0
 """For how long samples are rolled up at a time, so that other work gets its turn."""
@@ -103,15 +104,24 @@ class Clockwork:
         self._news.set()
 
     def tend_samples(self) -> None:
-        """Join small chunks of samples and seal old ones, one transaction per rank."""
+        """Join small chunks of samples, of many ranks in a transaction, and seal old ones, of one
+        rank in a transaction.
+        """
         with self._db.read() as connection:
             seals = sealing.may_seal(connection, now=self._clock.now())
             found = sealing.due(connection, seals=seals)
-        for tail in found:
+        short = [tail for tail in found if not tail.seals]
+        for first in range(0, len(short), TAILS_AT_ONCE):
             if self._stopping.is_set():
                 return
             with self._write() as connection:
-                sealing.tend(connection, tail, seals=seals)
+                sealing.join(connection, short[first : first + TAILS_AT_ONCE])
+        for tail in found:
+            if self._stopping.is_set():
+                return
+            if tail.seals:
+                with self._write() as connection:
+                    sealing.tend(connection, tail, seals=True)
 
     def age_samples(self) -> None:
         """Roll up or remove samples that are old enough, for a while at a time."""

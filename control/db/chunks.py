@@ -140,36 +140,78 @@ def decode(data: bytes, wanted: Sequence[str]) -> Rows:
     """Return the rows of a chunk with the `wanted` columns; one that it does not hold was not
     measured.
     """
-    (length,) = _LENGTH.unpack_from(data)
-    offset = _LENGTH.size + length
-    raw: dict[str, bytes] = {}
-    for name, size, is_packed in json.loads(data[_LENGTH.size : offset]):
-        if name in {"step", "at"} or name in wanted:
-            part = data[offset : offset + size]
-            raw[name] = zlib.decompress(part) if is_packed else part
-        offset += size
-    steps = np.frombuffer(raw["step"], dtype="<i8")
+    layout = _layout_of(data)
+    steps = np.frombuffer(_raw(data, layout["step"]), dtype="<i8")
+    at = np.frombuffer(_raw(data, layout["at"]), dtype="<f8")
     values = {
-        name: np.frombuffer(raw[name], dtype="<f8") if name in raw else absent(len(steps))
+        name: np.frombuffer(_raw(data, layout[name]), dtype="<f8")
+        if name in layout
+        else absent(len(steps))
         for name in wanted
     }
-    return Rows(steps, np.frombuffer(raw["at"], dtype="<f8"), values)
+    return Rows(steps, at, values)
 
 
-def names(data: bytes) -> tuple[str, ...]:
-    """Return the names of the values that a chunk holds."""
+def decode_all(parts: Sequence[bytes]) -> Rows:
+    """Return the rows of chunks with all their columns, ascending; each step once, as the first
+    chunk that holds it says.
+    """
+    layouts = [_layout_of(data) for data in parts]
+    names = layouts[0].keys()
+    if any(layout.keys() != names for layout in layouts):
+        wanted = [[name for name in layout if name not in {"step", "at"}] for layout in layouts]
+        return joined([decode(*each) for each in zip(parts, wanted, strict=True)])
+    # Of small chunks there are many: their bytes are put together before numpy sees them.
+    raw = {
+        name: b"".join(
+            [_raw(data, layout[name]) for data, layout in zip(parts, layouts, strict=True)]
+        )
+        for name in names
+    }
+    steps = np.frombuffer(raw.pop("step"), dtype="<i8")
+    at = np.frombuffer(raw.pop("at"), dtype="<f8")
+    values = {name: np.frombuffer(column, dtype="<f8") for name, column in raw.items()}
+    return joined([Rows(steps, at, values)])
+
+
+_Place = tuple[int, int, bool]
+"""Where a column begins and ends, and whether it is compressed."""
+
+
+def _layout_of(data: bytes) -> Mapping[str, _Place]:
     (length,) = _LENGTH.unpack_from(data)
-    index = json.loads(data[_LENGTH.size : _LENGTH.size + length])
-    return tuple(name for name, _, _ in index if name not in {"step", "at"})
+    return _layout(data[: _LENGTH.size + length])
+
+
+@lru_cache(maxsize=1024)
+def _layout(head: bytes) -> Mapping[str, _Place]:
+    offset = len(head)
+    places = {}
+    for name, size, is_packed in json.loads(head[_LENGTH.size :]):
+        places[name] = (offset, offset + size, bool(is_packed))
+        offset += size
+    return places
+
+
+def _raw(data: bytes, place: _Place) -> bytes:
+    start, end, is_packed = place
+    return zlib.decompress(data[start:end]) if is_packed else data[start:end]
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
     """Return the rows of all `parts` in order; each step once, the first that was stored."""
+    if len(parts) == 1 and bool(np.all(parts[0].steps[1:] > parts[0].steps[:-1])):
+        return parts[0]
     wanted = dict.fromkeys(name for part in parts for name in part.values)
     steps = np.concatenate([part.steps for part in parts])
     at = np.concatenate([part.at for part in parts])
     values = {
-        name: np.concatenate([part.values.get(name, absent(len(part.steps))) for part in parts])
+        name: np.concatenate(
+            [
+                part.values[name] if name in part.values else absent(len(part.steps))
+                for part in parts
+            ]
+        )
         for name in wanted
     }
     if len(steps) > 1 and not bool(np.all(steps[1:] > steps[:-1])):

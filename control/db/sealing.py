@@ -7,14 +7,15 @@ meanwhile raises ConflictError, and nothing of it is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, or_, select
+from sqlalchemy import Connection, and_, case, delete, false, func, or_, select
 
 from control.db import blocks, chunks, samples
 from control.db.ageing import Stage
+from control.db.among import among, one_of
 from control.db.bulk import insert_many
 from control.db.chunks import Rows
 from control.db.tables import attempts, sample_ageing, sample_blocks, sample_chunks, sample_sealing
@@ -58,11 +59,16 @@ SIZES = Sizes()
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The chunks of one rank of a generation."""
+    """The chunks of one rank of a generation.
+
+    Attributes:
+        seals: whether it is long enough for rows to be sealed.
+    """
 
     run: str
     generation: int
     rank: int
+    seals: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def may_seal(connection: Connection, *, now: datetime) -> bool:
 
 
 def due(
-    connection: Connection, *, seals: bool, limit: int = 500, sizes: Sizes = SIZES
+    connection: Connection, *, seals: bool, limit: int = 5000, sizes: Sizes = SIZES
 ) -> list[Tail]:
     """Return the tails in which there is something to do, the longest first.
 
@@ -97,23 +103,22 @@ def due(
     """
     c, a, g = sample_chunks.c, attempts.c, sample_ageing.c
     small, rows = func.sum(case((c.num_rows < sizes.chunk_rows, 1), else_=0)), func.sum(c.num_rows)
-    worth_it = [small > sizes.many_chunks]
-    if seals:
-        ended = and_(a.ended_at.is_not(None), func.coalesce(g.stage, 0) <= Stage.SHORT)
-        worth_it += [
-            rows >= sizes.block_rows + sizes.tail_rows,
-            and_(ended, rows >= sizes.least_rows),
-        ]
+    ended = and_(a.ended_at.is_not(None), func.coalesce(g.stage, 0) <= Stage.SHORT)
+    is_long = or_(rows >= sizes.block_rows + sizes.tail_rows, and_(ended, rows >= sizes.least_rows))
+    seals_now = is_long if seals else false()
     query = (
-        select(c.run, c.generation, c.rank)
+        select(c.run, c.generation, c.rank, case((seals_now, 1), else_=0))
         .join(attempts, and_(a.run == c.run, a.generation == c.generation))
         .outerjoin(sample_ageing, and_(g.run == c.run, g.generation == c.generation))
         .group_by(c.run, c.generation, c.rank, a.ended_at, g.stage)
-        .having(or_(*worth_it))
+        .having(or_(small > sizes.many_chunks, seals_now))
         .order_by(func.count().desc())
         .limit(limit)
     )
-    return [Tail(*found) for found in connection.execute(query)]
+    return [
+        Tail(run, generation, rank, bool(seals_it))
+        for run, generation, rank, seals_it in connection.execute(query)
+    ]
 
 
 def tend(connection: Connection, tail: Tail, *, seals: bool, sizes: Sizes = SIZES) -> Done:
@@ -122,29 +127,49 @@ def tend(connection: Connection, tail: Tail, *, seals: bool, sizes: Sizes = SIZE
     Raises:
         ConflictError: somebody else does the same.
     """
-    c = sample_chunks.c
-    # Held until the transaction ends, so that what is decided here holds for what is read below.
-    found = [
-        _Chunk(*row)
-        for row in connection.execute(
-            select(c.id, c.first_step, c.last_step, c.num_rows)
-            .where(_of(tail))
-            .order_by(c.first_step, c.id)
-            .with_for_update()
-        )
-    ]
-    groups = _groups(found)
+    groups = _groups(_held(connection, [tail]).get(tail, []))
     sealable = _sealable(groups, _rows_kept(connection, tail, sizes), sizes) if seals else []
     if sealable:
         gone = sum(len(batch) for batch in sealable)
         return Done(gone, sum(_seal(connection, tail, batch, sizes) for batch in sealable))
-    joinable = _joinable(groups, sizes)
-    return Done(sum(_join(connection, tail, batch) for batch in joinable))
+    return Done(_join(connection, [(tail, batch) for batch in _joinable(groups, sizes)]))
 
 
-def _of(tail: Tail) -> ColumnElement[bool]:
+def join(connection: Connection, tails: Sequence[Tail], *, sizes: Sizes = SIZES) -> Done:
+    """Join the small chunks of tails, with as few statements for many as for one.
+
+    Raises:
+        ConflictError: somebody else does the same.
+    """
+    held = _held(connection, tails)
+    return Done(
+        _join(
+            connection,
+            [
+                (tail, batch)
+                for tail, found in held.items()
+                for batch in _joinable(_groups(found), sizes)
+            ],
+        )
+    )
+
+
+def _held(connection: Connection, tails: Sequence[Tail]) -> dict[Tail, list[_Chunk]]:
+    """Return the chunks of tails by ascending step, held until the transaction ends, so that what
+    is decided on them holds for what is read of them later.
+    """
     c = sample_chunks.c
-    return and_(c.run == tail.run, c.generation == tail.generation, c.rank == tail.rank)
+    key = (c.run, c.generation, c.rank)
+    query = (
+        select(*key, c.id, c.first_step, c.last_step, c.num_rows)
+        .where(among(connection, key, [(tail.run, tail.generation, tail.rank) for tail in tails]))
+        .order_by(*key, c.first_step, c.id)
+        .with_for_update()
+    )
+    found: dict[Tail, list[_Chunk]] = {}
+    for run, generation, rank, *chunk in connection.execute(query):
+        found.setdefault(Tail(run, generation, rank), []).append(_Chunk(*chunk))
+    return found
 
 
 def _rows_kept(connection: Connection, tail: Tail, sizes: Sizes) -> int | None:
@@ -220,26 +245,30 @@ def _joinable(groups: Sequence[list[_Chunk]], sizes: Sizes) -> list[list[_Chunk]
     return [batch for batch in (*joinable, batch) if len(batch) > 1]
 
 
-def _join(connection: Connection, tail: Tail, batch: Sequence[_Chunk]) -> int:
-    rows = _taken(connection, batch)
-    # It keeps its place: what came meanwhile is younger than all that is in it.
-    connection.execute(
-        insert(sample_chunks).values(
-            id=max(chunk.id for chunk in batch),
-            **dict(
-                zip(
-                    samples.CHUNK_COLUMNS,
-                    (tail.run, tail.generation, tail.rank, *samples.chunk_row(rows)),
-                    strict=True,
-                )
-            ),
-        )
+def _join(connection: Connection, batches: Sequence[tuple[Tail, Sequence[_Chunk]]]) -> int:
+    """Make one chunk of each batch; return how many chunks are gone."""
+    found = _taken(connection, [chunk.id for _, batch in batches for chunk in batch])
+    insert_many(
+        connection,
+        sample_chunks,
+        ("id", *samples.CHUNK_COLUMNS),
+        [
+            (
+                # It keeps its place: what came meanwhile is younger than all that is in it.
+                max(chunk.id for chunk in batch),
+                tail.run,
+                tail.generation,
+                tail.rank,
+                *samples.chunk_row(_rows_of(found, batch)),
+            )
+            for tail, batch in batches
+        ],
     )
-    return len(batch) - 1
+    return len(found) - len(batches)
 
 
 def _seal(connection: Connection, tail: Tail, batch: Sequence[_Chunk], sizes: Sizes) -> int:
-    rows = _taken(connection, batch)
+    rows = _rows_of(_taken(connection, [chunk.id for chunk in batch]), batch)
     sealed = len(rows.steps)
     before = _taken_blocks(connection, tail, int(rows.steps[0]), int(rows.steps[-1]))
     if before:
@@ -256,15 +285,24 @@ def _seal(connection: Connection, tail: Tail, batch: Sequence[_Chunk], sizes: Si
     return sealed
 
 
-def _taken(connection: Connection, batch: Sequence[_Chunk]) -> Rows:
-    """Remove chunks, and return their rows: of a step that is there twice the older one."""
+def _taken(connection: Connection, ids: Sequence[int]) -> dict[int, bytes]:
+    """Remove chunks, and return what was in them."""
+    if not ids:
+        return {}
     c = sample_chunks.c
-    ids = [chunk.id for chunk in batch]
-    found = connection.scalars(select(c.columns).where(c.id.in_(ids)).order_by(c.id)).all()
-    removed = connection.execute(delete(sample_chunks).where(c.id.in_(ids))).rowcount
+    those = one_of(connection, c.id, ids)
+    rows = connection.execute(select(c.id, c.columns).where(those))
+    found: dict[int, bytes] = {row.id: row.columns for row in rows}
+    removed = connection.execute(delete(sample_chunks).where(those)).rowcount
     if len(found) != len(ids) or removed != len(ids):
         raise ConflictError("samples were rewritten by another control plane meanwhile")
-    return chunks.joined([chunks.decode(each, chunks.names(each)) for each in found])
+    return found
+
+
+def _rows_of(found: Mapping[int, bytes], batch: Sequence[_Chunk]) -> Rows:
+    """Return the rows of chunks; of a step that is there twice the older one."""
+    data = [found[chunk] for chunk in sorted(chunk.id for chunk in batch)]
+    return chunks.decode_all(data)
 
 
 def _taken_blocks(

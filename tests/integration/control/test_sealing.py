@@ -62,8 +62,13 @@ def test_any_order_of_telling_joining_and_sealing_reads_as_the_rows_that_came_fi
         expected: dict[int, list[int]] = {}
         for each in doings:
             with scene.db.write() as connection:
-                if isinstance(each, str):
-                    sealing.tend(connection, tail, seals=each == "seal", sizes=SMALL)
+                if each == "seal":
+                    sealing.tend(connection, tail, seals=True, sizes=SMALL)
+                    continue
+                if each == "join":
+                    sealing.join(
+                        connection, [tail, Tail(scene.run, 3 - generation, 0)], sizes=SMALL
+                    )
                     continue
                 told, names, ascending = each
                 steps = sorted(told, reverse=not ascending)
