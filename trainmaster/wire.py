@@ -12,10 +12,19 @@ backwards.
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
 from trainmaster.orders import Drill, Order
 from trainmaster.plan import Plan
@@ -36,8 +45,48 @@ Whole = Annotated[int, Field(ge=0, lt=2**62)]
 Instant = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_BEYOND)]
 """One that any zone and any database can write down."""
 
-Moment = Annotated[float, Field(ge=0, lt=_BEYOND.timestamp())]
+Moment = Annotated[float, Field(ge=0, lt=_BEYOND.timestamp(), strict=True)]
 """An instant in seconds since the epoch; finite."""
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _all_finite(column: list[object]) -> bool:
+    """Return whether there is nothing but finite numbers and None; what most columns are."""
+    if not set(map(type, column)) <= {float, int, type(None)}:
+        return False
+    try:
+        return all(map(math.isfinite, filter(None, column)))  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
+def _numbers(told: object, info: ValidationInfo) -> object:
+    """Return a column with words as the numbers they stand for.
+
+    Nothing else is taken for a number: no other text, no true, and in JSON neither the bare words,
+    which are not JSON, nor a number beyond what a float holds.
+    """
+    if not isinstance(told, list) or _all_finite(told):
+        return told
+    column = [_NON_FINITE.get(each, each) if isinstance(each, str) else each for each in told]
+    for position, each in enumerate(column):
+        if each is None or (type(each) is float and (each == each and abs(each) != math.inf)):
+            continue
+        is_word = isinstance(told[position], str) and type(each) is float
+        is_whole = type(each) is int and abs(each) < _BEYOND_FLOAT
+        if not (is_word or is_whole or (type(each) is float and info.mode != "json")):
+            raise ValueError(
+                f"value {position} must be a number that a 64-bit float holds, null, "
+                f'"NaN", "Infinity" or "-Infinity"'
+            )
+    return column
+
+
+_BEYOND_FLOAT = 2**1023
+
+Numbers = Annotated[list[float | None], BeforeValidator(_numbers)]
+"""A column of samples; null stands for "not measured"."""
 
 MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Name = Annotated[str, Field(max_length=200, pattern=r"^[ -~]*$")]
@@ -68,7 +117,7 @@ class Columns(Message):
 
     steps: list[Step]
     at: list[Moment]
-    values: dict[MetricName, list[float | None]]
+    values: dict[MetricName, Numbers]
 
     @model_validator(mode="after")
     def _equal_lengths(self) -> Columns:

@@ -81,6 +81,7 @@ def _summary(run: dict[str, Any]) -> dict[str, object]:
         "run": f"{run['id']} ({run['name']})",
         "state": run["state"] + (f", wanted {run['desired']}" if is_on_its_way else ""),
         "because": run.get("because"),
+        "cannot be read": run.get("unreadable"),
         "code": run.get("code"),
         "step": f"{run.get('step') or 0} of {run.get('target_steps')}",
         "loss": number_text(run.get("loss")),

@@ -27,6 +27,8 @@ from worker.agent.records import RankRecord
 
 LINGER_S = 5.0
 """How long the series of an ended rank stay, so that its last values are scraped."""
+MAX_PAST = 1000
+"""Ranks that have ended whose totals are kept for a next generation."""
 STEP_BUCKETS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 COLLECTIVE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 STALL_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
@@ -84,6 +86,11 @@ class _RankSeries:
     stall: Histogram = field(default_factory=lambda: Histogram(STALL_BUCKETS))
     ended_mono: float | None = None
 
+    def go_on_from(self, older: _RankSeries) -> None:
+        """Take over what an older generation of the rank has counted: totals never go back."""
+        self.tokens, self.failed_steps = older.tokens, older.failed_steps
+        self.step_time, self.all_reduce, self.stall = older.step_time, older.all_reduce, older.stall
+
     def take(self, frames: Frames) -> None:
         self.step = frames.last_step or self.step
         columns = dict(zip(frames.metrics, frames.columns()[2:], strict=False))
@@ -124,6 +131,7 @@ class Exporter(Collector):
         self._link_bytes_per_s = link_bytes_per_s
         self._lock = threading.Lock()
         self._ranks: dict[tuple[str, int], tuple[str, _RankSeries]] = {}
+        self._past: dict[tuple[str, int], _RankSeries] = {}
 
     def begin(self, record: RankRecord, at: float) -> None:
         """Show a rank that has just started, in place of the same rank of an older generation."""
@@ -135,8 +143,12 @@ class Exporter(Collector):
             self._node,
         ]
         series = _RankSeries(labels, record.rank == 0, at)
+        key = (record.run, record.rank)
         with self._lock:
-            self._ranks[record.run, record.rank] = record.stream, series
+            older = self._ranks[key][1] if key in self._ranks else self._past.pop(key, None)
+            if older is not None:
+                series.go_on_from(older)
+            self._ranks[key] = record.stream, series
 
     def take(self, stream: str, frames: Frames) -> None:
         """Take in new frames of a rank's spool; other streams are not shown."""
@@ -158,6 +170,9 @@ class Exporter(Collector):
             for key, (_, series) in list(self._ranks.items()):
                 if series.ended_mono is not None and now - series.ended_mono > LINGER_S:
                     del self._ranks[key]
+                    self._past[key] = series
+            while len(self._past) > MAX_PAST:
+                del self._past[next(iter(self._past))]
 
     def collect(self) -> Iterator[Metric]:
         """Yield every promised family, with or without series."""

@@ -112,7 +112,42 @@ def test_a_new_generation_takes_the_place_of_the_old_one():
     exporter.begin(record(generation=2), 0.0)
     exporter.end(record(), 0.0)
     exporter.sweep(99.0)
-    assert shown(exporter).get_sample_value("trainmaster_tokens_total", labels()) == 0
+    assert shown(exporter).get_sample_value("trainmaster_step", labels()) == 0
+    assert shown(exporter).get_sample_value("trainmaster_loss", labels()) is None
+
+
+def test_a_m11_totals_never_decrease_when_a_rank_is_killed_and_begins_again():
+    exporter = make()
+    seen: list[tuple[float | None, ...]] = []
+
+    def look() -> None:
+        registry = shown(exporter)
+        seen.append(
+            tuple(
+                registry.get_sample_value(name, labels())
+                for name in (
+                    "trainmaster_tokens_total",
+                    "trainmaster_failed_steps_total",
+                    "trainmaster_step_duration_seconds_count",
+                )
+            )
+        )
+
+    row = (3.0, 0.0, 64.0, 0.3, 4.0, 1e6)
+    exporter.begin(record(), 0.0)
+    exporter.take("r/1/0", frames(row, row))
+    look()
+    exporter.end(record(), 1.0)
+    look()
+    # One is followed at once, the other after its series had vanished.
+    for generation in (2, 3):
+        exporter.begin(record(generation=generation), 2.0)
+        look()
+        exporter.take(f"r/{generation}/0", frames(row))
+        look()
+        exporter.end(record(generation=generation), 3.0)
+        exporter.sweep(99.0)
+    assert seen == [(128, 2, 2), (128, 2, 2), (128, 2, 2), (192, 3, 3), (192, 3, 3), (256, 4, 4)]
 
 
 def test_a_commit_makes_the_newest_checkpoint_young():
