@@ -28,7 +28,7 @@ def judge_ranks(turn: Turn) -> None:
         return
     finish = exits.finish(turn.snapshot, now=turn.now)
     if finish is not None:
-        _finish(turn, finish)
+        _finish(turn, attempt, finish)
         return
     _judge_contact(turn, attempt)
     if turn.attempt is not None:
@@ -53,6 +53,11 @@ def _judge_ready(turn: Turn, attempt: Attempt) -> None:
         turn.happen(Happening.RANKS_READY, told, generation=attempt.generation)
         if turn.desired == Desired.HELD and not turn.snapshot.orders:
             turn.order("hold")
+    _acknowledge_begun(turn, attempt, told)
+
+
+def _acknowledge_begun(turn: Turn, attempt: Attempt, told: str) -> None:
+    """Note that the ranks of `attempt` do what people asked a new attempt for."""
     for request in turn.open_requests("restore", "resume", "amend"):
         # A release is acknowledged by the ranks that were held, unless later ones took their place.
         newest_asked = attempt.generation - (request.order_seq is not None)
@@ -88,10 +93,12 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
         )
 
 
-def _finish(turn: Turn, finish: exits.Finish) -> None:
+def _finish(turn: Turn, attempt: Attempt, finish: exits.Finish) -> None:
     step = finish.step if finish.step is not None else newest_step(turn.snapshot)
     if not finish.ordered:
         told = f"All {turn.snapshot.run.spec.train.steps} steps are done."
+        # Its beginning and its end may be seen in one turn.
+        _acknowledge_begun(turn, attempt, told)
         turn.end_attempt("succeeded", told)
         turn.refuse_open(f"superseded: {told}")
         turn.weights_sha256 = finish.weights_sha256

@@ -238,6 +238,16 @@ def test_restore_begins_a_new_generation_from_the_checkpoint():
     assert answers(done)[1].state == "applied"
 
 
+def test_a_restore_whose_attempt_begins_and_ends_between_two_looks_is_applied():
+    ring = Ring(running(requests=(request("restore", checkpoint="alpha-g1-s50"),)))
+    ring.settle()
+    ring.ready()
+    finished(ring, ordered=False, step=400)
+    [done] = ring.settle()
+    assert done.state == "succeeded"
+    assert answers(done)[1].state == "applied"
+
+
 @pytest.mark.parametrize("state", sorted({*ALLOWED_FROM["restore"]} - {"running"}))
 def test_restore_needs_no_resume(state):
     asked = request("restore", checkpoint="alpha-g1-s30")
