@@ -81,7 +81,7 @@ def test_every_key_of_a_spec_has_its_entry():
 def test_every_code_of_a_refusal_has_its_entry():
     # What the control plane says before it serves is a sentence on stderr; what a turn meets when
     # it was overtaken stays inside.
-    inside = {"schema", "home_in_use", "port_in_use", "slot_clash"}
+    inside = {"schema", "home_in_use", "port_in_use", "slot_clash", "backup", "database_damaged"}
     given = set(re.findall(r'code ?= ?"([a-z_]+)"', sources("control")))
     given |= {kind.code for kind in (UserError, NotFoundError, ConflictError, UnavailableError)}
     assert undocumented(given - inside, "http.md") == set()
