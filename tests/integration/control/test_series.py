@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from control.db import chunks, queries, samples, sealing
 from control.db.engine import Database
+from control.db.load import load
 from control.db.sealing import Sizes, Tail
 from control.db.segments import surviving, whole
+from control.rules.evaluate import evaluate
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
 from trainmaster.errors import UserError
+from trainmaster.rule import Rule
 
 SMALL = Sizes(chunk_rows=5, many_chunks=1, block_rows=8, tail_rows=3, least_rows=4)
 
@@ -181,6 +184,26 @@ def test_columns_hold_what_points_hold(scene: Scene) -> None:
     ]
     assert as_columns["at"][0] == 1.7e9 + 1
     assert points[0][3] == "2023-11-14T22:13:21.000000Z"
+
+
+def test_an_infinity_that_was_told_fires_a_rule_and_is_read_as_one(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 9, samples=columns([1, 2, 3], loss=[1.0, math.inf, -math.inf])))
+    with scene.db.read() as connection:
+        loaded = load(connection, scene.run, now=scene.clock.now(), control_up_since=None)
+    assert loaded is not None
+    window = loaded.snapshot.windows["loss"]
+    assert [each.value for each in window] == [1.0, math.inf, -math.inf]
+    above = Rule.model_validate(
+        {
+            "name": "r",
+            "metric": "loss",
+            "when": {"condition": "above", "value": 100},
+            "for": {"steps": 1},
+        }
+    )
+    judged = evaluate(above, window[:2])
+    assert (judged.state, judged.first_bad_step) == ("firing", 2)
+    assert [point[2] for point in ask(scene)["points"]] == [1.0, "Infinity", "-Infinity"]
 
 
 def test_150_metrics_in_a_batch_that_comes_twice_are_there_once(scene: Scene) -> None:
