@@ -33,12 +33,18 @@ class DataSpec(Strict):
         raise ValueError(f"{source!r} is none of text:stdlib, text:PATH, tokens:PATH, workload")
 
 
+NEED_WHOLE_PARAMETERS = frozenset({"adafactor"})
+"""Optimizers that keep statistics over whole rows and columns, so a part of a parameter is not
+enough.
+"""
+
+
 class OptimizerSpec(Strict):
     """The optimizer and its learning rate. `lr` is for `base_batch` samples per step and is scaled
     to what a step consumes.
     """
 
-    name: Literal["adamw", "sgd"] = "adamw"
+    name: Literal["adamw", "sgd", "adafactor"] = "adamw"
     lr: Annotated[float, Field(gt=0)] = 3e-4
     betas: Annotated[list[float], Field(min_length=2, max_length=2)] = [0.9, 0.95]
     eps: Annotated[float, Field(gt=0)] = 1e-8
@@ -79,7 +85,8 @@ class TrainSpec(Strict):
     steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
     global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    precision: Literal["fp32"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    batch_ramp_steps: Annotated[int, Field(ge=0, le=100_000)] = 0
     optimizer: OptimizerSpec = OptimizerSpec()
     skip: list[Range] = []
     lr_factor_windows: list[LrWindow] = []
@@ -171,6 +178,26 @@ class RunSpec(Strict):
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: must be finite; write text for anything else")
         return params
+
+    @model_validator(mode="after")
+    def _ramp_leads_somewhere(self) -> Self:
+        passes = 1 if self.parallel == "auto" else self.parallel.sync_every
+        if self.train.batch_ramp_steps and passes == 1:
+            raise ValueError(
+                "train.batch_ramp_steps lets the passes of a step grow from 1 to "
+                "parallel.sync_every, which is 1: give it a larger one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _optimizer_sees_whole_parameters(self) -> Self:
+        name, asked = self.train.optimizer.name, self.parallel
+        if name in NEED_WHOLE_PARAMETERS and asked != "auto" and (asked.zero or asked.tensor > 1):
+            raise ValueError(
+                f"train.optimizer.name {name} keeps statistics over whole rows and columns: it "
+                f"needs parallel.zero 0 and parallel.tensor 1, not {asked.zero} and {asked.tensor}"
+            )
+        return self
 
     @field_validator("name")
     @classmethod

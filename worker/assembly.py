@@ -8,7 +8,7 @@ from trainmaster.batches import normalise
 from trainmaster.errors import Problem, SpecError
 from trainmaster.layout import RankRole, roles, sample_range
 from trainmaster.plugins import WithOptimizer, Workload, load_workload
-from trainmaster.spec import OptimizerSpec
+from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
 from worker.bucket import Sharing
@@ -99,6 +99,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             groups=joined,
             meter=meter,
             collector=gradients,
+            precision=spec.train.precision,
             input_M=None if first is None else first[: plan.micro_batch],
         ),
         gradients=gradients,
@@ -115,15 +116,18 @@ def optimizer_of(pieces: Sequence[Piece], spec: OptimizerSpec, workload: Workloa
     """Return the optimizer of this rank's pieces.
 
     Raises:
-        SpecError: the workload brings its own, which would be given parts of parameters.
+        SpecError: it is one that may not be given parts of parameters.
     """
     divided = [piece for piece in pieces if tuple(piece.updated.shape) != piece.shape]
-    if divided and isinstance(workload, WithOptimizer):
+    if divided and (isinstance(workload, WithOptimizer) or spec.name in NEED_WHOLE_PARAMETERS):
+        own = isinstance(workload, WithOptimizer)
+        who = "the workload brings its own optimizer, which" if own else spec.name
         message = (
-            f"the workload brings its own optimizer, which would see only a part of "
-            f"{divided[0].name}: use zero 0 and tensor 1, or the spec's optimizer"
+            f"{who} would see only a part of {divided[0].name}: "
+            "use zero 0 and tensor 1, or adamw or sgd of the spec"
         )
-        raise SpecError([Problem("workload", message)])
+        path = "workload" if own else "train.optimizer.name"
+        raise SpecError([Problem(path, message)])
     # Built in the order of the layers, whatever the order of buckets.
     ordered = sorted(pieces, key=lambda piece: layer_of(piece.name))
     return Optimizer([(piece.name, piece.updated) for piece in ordered], spec, workload)

@@ -13,6 +13,7 @@ from worker.checkpoint.reader import open_checkpoint
 from worker.checkpoint.tensors import as_shard
 from worker.checkpoint.writer import CheckpointWriteError, NonFiniteStateError, save
 from worker.data.agreement import refuse_changed
+from worker.precision import LossScale
 from worker.step import Course, Machinery
 from worker.storage import open_storage
 from worker.training_state import (
@@ -95,9 +96,11 @@ class Checkpointer:
         return {
             "step": position.step,
             "applied_updates": position.applied_updates,
+            "loss_scale": [position.loss_scale.factor, position.loss_scale.updates],
             "seed": train.seed,
             "global_batch": train.global_batch,
             "sync_every": self._course.sync_every,
+            "batch_ramp_steps": train.batch_ramp_steps,
             "data_source": self._assignment.spec.data.source,
             "data_sha256": self._parts.data_sha256,
             "steps": train.steps,
@@ -115,18 +118,22 @@ def restore(assignment: Assignment, parts: Machinery) -> Position:
         IntegrityError: its bytes are not what its digests say, or some are missing.
         UserError: it is of another model, or was trained on a text that has changed since.
     """
-    resume = assignment.resume
+    resume, precision = assignment.resume, assignment.spec.train.precision
     if resume is None:
-        return Position(0, 0)
+        return Position(0, 0, LossScale.initial(precision))
     found = open_checkpoint(
         open_storage(assignment.checkpoint_root),
         resume.location,
         manifest_sha256=resume.manifest_sha256,
     )
-    position = position_of(found.state, expected_step=resume.step)
+    position = position_of(found.state, expected_step=resume.step, precision=precision)
     if found.state.get("data_source") == assignment.spec.data.source:
         refuse_changed(found.state.get("data_sha256"), parts.data_sha256)
-    refuse_other_steps(found.state, assignment.plan.sync_every)
+    steps = {
+        "parallel.sync_every": assignment.plan.sync_every,
+        "train.batch_ramp_steps": assignment.spec.train.batch_ramp_steps,
+    }
+    refuse_other_steps(found.state, steps)
     state = optimizer_tensors(found.manifest, parts.gradients.pieces)
     found.load(named_for_loading(parts.layers, state, parts.role))
     parts.gradients.refresh()
@@ -134,20 +141,28 @@ def restore(assignment: Assignment, parts: Machinery) -> Position:
     return position
 
 
-def refuse_other_steps(state: dict[str, Any], sync_every: int) -> None:
+def refuse_other_steps(state: dict[str, Any], now: dict[str, int]) -> None:
     """Refuse to go on with steps of another size: which samples come next follows from their
     number.
 
+    Args:
+        now: the passes of a step, and over how many steps they grow to that, by key of the spec.
+
     Raises:
-        SpecError: they consumed another number of global batches each.
+        SpecError: they differ from the checkpoint's.
     """
-    saved = state.get("sync_every", 1)
-    if saved != sync_every:
-        message = (
-            f"{sync_every} would change which samples a step consumes: the steps of the checkpoint "
-            f"took {saved} global batches each; leave it at {saved}, or submit a new run"
+    usual = {"parallel.sync_every": 1, "train.batch_ramp_steps": 0}
+    problems = [
+        Problem(
+            key,
+            f"{value} would change which samples a step consumes: the steps of the checkpoint were "
+            f"taken with {saved}; leave it at that, or submit a new run",
         )
-        raise SpecError([Problem("parallel.sync_every", message)])
+        for key, value in now.items()
+        if (saved := state.get(key.rpartition(".")[2], usual[key])) != value
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def parent_of(resume: Resume | None) -> Parent | None:

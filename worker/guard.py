@@ -64,6 +64,13 @@ class Status:
     order: Told
 
     @property
+    def overflowed(self) -> bool:
+        """Whether gradients are not finite while the loss is."""
+        return math.isfinite(self.loss) and (
+            any(self.non_finite) or not math.isfinite(self.grad_norm)
+        )
+
+    @property
     def because(self) -> str | None:
         """Why the update must not be applied, or None."""
         ranks = [rank for rank, count in enumerate(self.non_finite) if count]

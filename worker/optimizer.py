@@ -117,4 +117,6 @@ def _optimizer(
         return torch.optim.AdamW(
             groups, lr=spec.lr, betas=(beta_1, beta_2), eps=spec.eps, fused=True
         )
+    if spec.name == "adafactor":
+        return torch.optim.Adafactor(groups, lr=spec.lr)
     return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum)

@@ -18,6 +18,7 @@ from trainmaster.plugins import Workload
 from trainmaster.schedules import Schedule, named, order_of
 from worker.groups import Groups
 from worker.order_runtime import run_order
+from worker.precision import Precision, computing_in
 from worker.stage import Collector, MeasuredStage, make_stages
 from worker.timeline import Meter
 from worker.workload import StageLayers
@@ -51,9 +52,12 @@ class Pipeline:
         groups: Groups,
         meter: Meter,
         collector: Collector,
+        precision: Precision,
         input_M: torch.Tensor | None,
     ) -> None:
         self._workload = workload
+        self._precision = precision
+        self._loss_scale = 1.0
         self._meter = meter
         self._weights: list[torch.Tensor | float] = []
         schedule = named(plan.schedule)
@@ -64,6 +68,7 @@ class Pipeline:
             partial(schedule.rank_of, role.num_stages, plan.virtual),
             meter,
             collector,
+            precision,
             input_M,
         )
         micro_batches = plan.pipelines[role.replica].micro_batches
@@ -89,7 +94,12 @@ class Pipeline:
         )
 
     def run(
-        self, inputs: torch.Tensor | None, targets: torch.Tensor | None, *, is_final: bool = True
+        self,
+        inputs: torch.Tensor | None,
+        targets: torch.Tensor | None,
+        *,
+        is_final: bool = True,
+        loss_scale: float = 1.0,
     ) -> Pass:
         """Run the replica's share forward and backward.
 
@@ -97,20 +107,22 @@ class Pipeline:
             inputs: the share's inputs on the first stage, None elsewhere.
             targets: the share's targets on the last stage, None elsewhere.
             is_final: whether no other pass follows in this step.
+            loss_scale: what losses are multiplied by before their backward.
         """
         started = time.perf_counter()
         self._weights.clear()
+        self._loss_scale = loss_scale
         for stage in self._stages:
             stage.is_final = is_final
         losses: list[torch.Tensor] = []
         args = () if inputs is None else (inputs,)
         self._schedule.step(*args, target=targets, losses=losses, return_outputs=False)
-        loss_sum = sum(float(loss.detach()) for loss in losses)
+        loss_sum = sum(float(loss.detach()) for loss in losses) / loss_scale
         weight = sum(float(weight) for weight in self._weights)
         return Pass(loss_sum, weight, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
-        with self._meter.computing("loss", 0):
+        with self._meter.computing("loss", 0), computing_in(self._precision):
             loss, weight = self._workload.loss(output_M, target_M)
         self._weights.append(weight)
-        return loss
+        return loss if self._loss_scale == 1.0 else loss.float() * self._loss_scale

@@ -16,6 +16,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from trainmaster.errors import Problem, SpecError
 from trainmaster.layout import RankRole, Stage
+from worker.precision import Precision, computing_in
 from worker.timeline import Meter
 from worker.workload import StageLayers
 
@@ -52,9 +53,16 @@ class MeasuredStage(PipelineStage):
     """
 
     def __init__(
-        self, *args: Any, stage: Stage, meter: Meter, collector: Collector, **kwargs: Any
+        self,
+        *args: Any,
+        stage: Stage,
+        meter: Meter,
+        collector: Collector,
+        precision: Precision,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._precision = precision
         self._num_layers = stage.end_layer - stage.first_layer
         self._meter = meter
         self._collector = collector
@@ -62,7 +70,7 @@ class MeasuredStage(PipelineStage):
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
-        with self._meter.computing("forward", self._num_layers):
+        with self._meter.computing("forward", self._num_layers), computing_in(self._precision):
             return super().forward_one_chunk(*args, **kwargs)
 
     def backward_one_chunk(
@@ -107,6 +115,7 @@ def make_stages(
     rank_of: RankOf,
     meter: Meter,
     collector: Collector,
+    precision: Precision,
     input_M: torch.Tensor | None,
 ) -> list[MeasuredStage]:
     """Return this rank's stages; collective over the pipeline.
@@ -127,7 +136,7 @@ def make_stages(
             own = rank_of(stage.index - 1) == role.stage
             input_M = output_M if own else _receive(rank_of(stage.index - 1), group)
         assert input_M is not None, "the first stage is given its input"
-        output_M = _trial(part, stage, input_M)
+        output_M = _trial(part, stage, precision, input_M)
         is_last = stage.index == role.num_pipeline_stages - 1
         if not is_last:
             _refuse_unfit(output_M, stage)
@@ -145,18 +154,21 @@ def make_stages(
                 stage=stage,
                 meter=meter,
                 collector=collector,
+                precision=precision,
             )
         )
     return made
 
 
-def _trial(part: nn.Module, stage: Stage, input_M: torch.Tensor) -> torch.Tensor:
+def _trial(
+    part: nn.Module, stage: Stage, precision: Precision, input_M: torch.Tensor
+) -> torch.Tensor:
     """Run one micro-batch through a stage without gradients, so that each learns its shapes by what
     really arrives.
     """
     was_training = part.training
     part.eval()
-    with torch.no_grad():
+    with torch.no_grad(), computing_in(precision):
         output_M = part(input_M)
     part.train(was_training)
     if not isinstance(output_M, torch.Tensor):

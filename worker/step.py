@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainmaster.batches import Range, batch_of_step
+from trainmaster.batches import Range, batch_of_step, passes_of
 from trainmaster.layout import RankRole
 from trainmaster.plan import Plan
 from trainmaster.spec import TrainSpec
@@ -18,7 +18,8 @@ from worker.groups import Groups
 from worker.optimizer import LrWindows, Optimizer, lr_factor
 from worker.orders import OrderDesk
 from worker.pipeline import Pass, Pipeline
-from worker.reduce import Gradients
+from worker.precision import TRIES, LossScale
+from worker.reduce import Gradients, Synchronisation
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
 from worker.timeline import Meter
@@ -47,7 +48,7 @@ class Course:
 
     def passes(self, batch: int) -> range:
         """Return the runs of `global_batch` samples, numbered from 1, that make up `batch`."""
-        return range((batch - 1) * self.sync_every + 1, batch * self.sync_every + 1)
+        return passes_of(batch, self.sync_every, self.train.batch_ramp_steps)
 
     def lr_factor(self, step: int) -> float:
         """Return what the learning rate is multiplied by at `step`."""
@@ -55,7 +56,7 @@ class Course:
             step,
             self.train.optimizer,
             steps=self.train.steps,
-            samples_per_step=self.train.global_batch * self.sync_every,
+            samples_per_step=self.train.global_batch * len(self.passes(self.batch(step))),
             windows=self.lr_windows,
         )
 
@@ -80,14 +81,26 @@ class Machinery:
     """Rank 0's; the others hear its orders in the status."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What computing a step's gradients gave."""
+
+    status: guard.Status
+    sync: Synchronisation
+    data_s: float
+
+
 class Stepper:
     """Runs steps one after the other."""
 
-    def __init__(self, parts: Machinery, course: Course, *, applied_updates: int) -> None:
+    def __init__(
+        self, parts: Machinery, course: Course, *, applied_updates: int, loss_scale: LossScale
+    ) -> None:
         self._parts = parts
         self._course = course
         self._vector = guard.StatusVector(parts.plan)
         self.applied_updates = applied_updates
+        self.loss_scale = loss_scale
         self._boundary = time.perf_counter()
 
     def run(self, step: int, *, checkpoint_stall_s: float) -> StepRecord:
@@ -102,24 +115,8 @@ class Stepper:
         parts, batch = self._parts, self._course.batch(step)
         parts.meter.reset()
         poison = parts.faults.before_step(step, batch)
-        parts.gradients.begin(poison)
-        torch.manual_seed(
-            step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
-        )
-        result, data_s = self._passes(batch)
-        sync = parts.gradients.finish()
-        order = parts.desk.next() if parts.desk is not None else guard.NO_ORDER
-        seen = guard.Contribution(
-            result.loss_sum,
-            result.weight,
-            parts.gradients.own_norms(),
-            parts.gradients.summed_norms(),
-            result.span_s,
-            order,
-        )
-        status = self._vector.decode(
-            guard.share(self._vector.encode(seen, parts.role), parts.groups.world)
-        )
+        seen = self._compute(step, batch, poison)
+        status = seen.status
 
         started = time.perf_counter()
         lr = parts.optimizer.set_lr(self._course.lr_factor(step))
@@ -129,6 +126,7 @@ class Stepper:
             parts.optimizer.step()
             parts.gradients.share()
             self.applied_updates += 1
+            self.loss_scale = self.loss_scale.after_update(self._course.train.precision)
         elif parts.role.rank == 0:
             parts.spool.event(
                 "step_skipped",
@@ -148,14 +146,62 @@ class Stepper:
             compute_s=parts.meter.compute_s,
             p2p_wait_s=parts.meter.p2p_wait_s,
             optimizer_s=ended - started,
-            data_s=data_s,
+            data_s=seen.data_s,
             checkpoint_stall_s=checkpoint_stall_s,
-            sync=sync,
+            sync=seen.sync,
             replica=parts.role.replica,
             num_replicas=parts.plan.replicas,
         )
         self._boundary = ended
         return record
+
+    def _compute(self, step: int, batch: int, poison: float) -> _Seen:
+        """Compute the gradients of a step; anew with a smaller loss scale when they overflow and
+        the losses do not.
+        """
+        began_with, tries = self.loss_scale, 1
+        seen = self._attempt(step, batch, poison, guard.NO_ORDER)
+        while seen.status.overflowed and self.loss_scale.may_fall:
+            if tries >= TRIES and self.applied_updates > 0:
+                self.loss_scale = began_with  # it was not the scale's fault
+                return seen
+            self.loss_scale = self.loss_scale.lowered()
+            tries += 1
+            seen = self._attempt(step, batch, poison, seen.status.order)
+        if self.loss_scale.factor != began_with.factor and self._parts.role.rank == 0:
+            self._parts.spool.event(
+                "loss_scale_lowered",
+                step=step,
+                before=began_with.factor,
+                after=self.loss_scale.factor,
+            )
+        return seen
+
+    def _attempt(self, step: int, batch: int, poison: float, order: guard.Told) -> _Seen:
+        """Compute the gradients of a step once.
+
+        Args:
+            order: what rank 0 has told in this step already.
+        """
+        parts = self._parts
+        parts.gradients.begin(poison / self.loss_scale.factor)
+        torch.manual_seed(
+            step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
+        )
+        result, data_s = self._passes(batch)
+        sync = parts.gradients.finish()
+        if parts.desk is not None and order == guard.NO_ORDER:
+            order = parts.desk.next()
+        told = guard.Contribution(
+            result.loss_sum,
+            result.weight,
+            parts.gradients.own_norms(),
+            parts.gradients.summed_norms(),
+            result.span_s,
+            order if parts.role.rank == 0 else guard.NO_ORDER,
+        )
+        vector = guard.share(self._vector.encode(told, parts.role), parts.groups.world)
+        return _Seen(self._vector.decode(vector), sync, data_s)
 
     def _passes(self, batch: int) -> tuple[Pass, float]:
         """Run all passes of a step; return what they gave together, and the seconds spent on
@@ -167,7 +213,12 @@ class Stepper:
             started = time.perf_counter()
             share = parts.reader.read(run)
             data_s += time.perf_counter() - started
-            seen = parts.pipeline.run(share.inputs, share.targets, is_final=run == runs[-1])
+            seen = parts.pipeline.run(
+                share.inputs,
+                share.targets,
+                is_final=run == runs[-1],
+                loss_scale=self.loss_scale.factor,
+            )
             loss_sum += seen.loss_sum
             weight += seen.weight
             span_s += seen.span_s

@@ -19,6 +19,7 @@ from typing import Final
 
 import torch
 
+from trainmaster import bands
 from trainmaster.errors import ExitCode, IntegrityError
 from trainmaster.ids import rank_stream
 from trainmaster.metrics import STEP_METRIC_NAMES
@@ -103,14 +104,23 @@ class Training:
         self._start = start
         self._last_step = course.train.steps
         self._checkpoint_every = launch.assignment.checkpoint_every
+        self._bands_left = bands.left(parts.plan, global_batch=course.train.global_batch)
         self._telemetry = Telemetry(spool, claimed_memory_bytes=launch.emulation.memory_bytes)
         self._checkpointer = Checkpointer(launch.assignment, parts, course)
-        self._stepper = Stepper(parts, course, applied_updates=start.applied_updates)
+        self._stepper = Stepper(
+            parts,
+            course,
+            applied_updates=start.applied_updates,
+            loss_scale=start.loss_scale,
+        )
         self._stall_s = 0.0
 
     def run(self) -> None:
         """Train from the start position to the last step, unless an order ends it before."""
         self._spool.event("rank_ready", step=self._start.step, pid=os.getpid())
+        if self._parts.role.rank == 0:
+            for sentence in self._bands_left:
+                self._spool.event("band_left", because=sentence)
         self._stepper.begin_after_wait()
         for step in range(self._start.step + 1, self._last_step + 1):
             record = self._stepper.run(step, checkpoint_stall_s=self._stall_s)
@@ -182,7 +192,7 @@ class Training:
         written first.
         """
         self._telemetry.flush()
-        position = Position(step, self._stepper.applied_updates)
+        position = Position(step, self._stepper.applied_updates, self._stepper.loss_scale)
         because = self._checkpointer.save(position)
         self._stall_s += self._checkpointer.stall_s
         return because

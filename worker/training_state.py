@@ -21,6 +21,7 @@ from trainmaster.tiling import Box, whole_shape
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard
 from worker.optimizer import Optimizer
 from worker.parameters import Held, Piece, held
+from worker.precision import LossScale, Precision
 
 _MODEL, _OPTIMIZER = "model/", "optimizer/"
 Saved = torch.Tensor | Shard
@@ -29,10 +30,13 @@ DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where training stands: the last step done, and how many updates were applied until then."""
+    """Where training stands: the last step done, how many updates were applied until then, and the
+    scale of the next step's losses.
+    """
 
     step: int
     applied_updates: int
+    loss_scale: LossScale
 
 
 def tensors_of(
@@ -131,8 +135,9 @@ def _as_saved(one: Held) -> Saved:
     return Shard(one.local, one.offset, one.shape)
 
 
-def position_of(state: dict[str, Any], *, expected_step: int) -> Position:
-    """Read the position from a checkpoint's state.
+def position_of(state: dict[str, Any], *, expected_step: int, precision: Precision) -> Position:
+    """Read the position from a checkpoint's state. A scale that it does not hold, or that another
+    precision used, is found anew.
 
     Raises:
         IntegrityError: it is not the state of the step that was asked for.
@@ -145,4 +150,8 @@ def position_of(state: dict[str, Any], *, expected_step: int) -> Position:
             expected=str(expected_step),
             seen=str(step),
         )
-    return Position(step, applied)
+    scale = LossScale.initial(precision)
+    match state.get("loss_scale"):
+        case [float(factor), int(updates)] if precision == "fp16" and factor > 1.0:
+            scale = LossScale(factor, updates)
+    return Position(step, applied, scale)

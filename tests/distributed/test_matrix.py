@@ -20,10 +20,11 @@ import torch
 
 from tests.distributed.ranks import Generation, plan_of, tiny_spec, trained
 from trainmaster import cells
+from trainmaster.batches import passes_of
 from trainmaster.cells import Cell
-from trainmaster.plugins import load_workload
+from trainmaster.plugins import Workload, load_workload
 from trainmaster.schedules import KNOWN
-from trainmaster.spec import RunSpec
+from trainmaster.spec import OptimizerSpec, RunSpec
 from worker.data.order import sample_indices
 from worker.optimizer import lr_factor
 from worker.weights_digest import digest_of
@@ -57,7 +58,7 @@ class Reference:
 
 
 def plain_loop(spec: RunSpec, *, micro_batch: int, sync_every: int = 1) -> Reference:
-    """Train in this process."""
+    """Train in this process. The loss scale of fp16 falls until nothing overflows."""
     torch.set_num_threads(1)
     train, adam = spec.train, spec.train.optimizer
     workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
@@ -68,32 +69,31 @@ def plain_loop(spec: RunSpec, *, micro_batch: int, sync_every: int = 1) -> Refer
         {"params": [p for p in weights.values() if p.dim() >= 2]},
         {"params": [p for p in weights.values() if p.dim() < 2], "weight_decay": 0.0},
     ]
-    told = {"lr": adam.lr, "weight_decay": adam.weight_decay}
-    optimizer: torch.optim.Optimizer = (
-        torch.optim.AdamW(groups, betas=tuple(adam.betas), fused=True, **told)
-        if adam.name == "adamw"
-        else torch.optim.SGD(groups, momentum=adam.momentum, **told)
-    )
+    optimizer = optimizer_of(adam, groups)
+    scale = 2.0**16 if train.precision == "fp16" else 1.0
     initial = copies(weights)
-    size = train.global_batch * sync_every
     losses, norms = [], []
     for step in range(1, train.steps + 1):
-        indices = sample_indices(
-            seed=train.seed, batch=step, batch_size=size, num_samples=len(dataset)
-        )
-        sums = {name: torch.zeros(p.shape, dtype=torch.float64) for name, p in weights.items()}
-        loss_sum = weight_sum = 0.0
-        for first in range(0, size, micro_batch):
-            samples = [dataset[int(index)] for index in indices[first : first + micro_batch]]
-            total, weight = workload.loss(
-                model(torch.stack([x for x, _ in samples])), torch.stack([y for _, y in samples])
+        passes = passes_of(step, sync_every, train.batch_ramp_steps)
+        size = train.global_batch * len(passes)
+        indices = [
+            int(index)
+            for each in passes
+            for index in sample_indices(
+                seed=train.seed,
+                batch=each,
+                batch_size=train.global_batch,
+                num_samples=len(dataset),
             )
-            optimizer.zero_grad()
-            total.backward()
-            loss_sum += float(total.detach())
-            weight_sum += float(weight)
-            for name, parameter in weights.items():
-                sums[name] += parameter.grad
+        ]
+        batches = [
+            [dataset[index] for index in indices[first : first + micro_batch]]
+            for first in range(0, size, micro_batch)
+        ]
+        loss_sum, weight_sum, sums = one_pass(model, workload, batches, train.precision, scale)
+        while scale > 1 and not all(each.isfinite().all() for each in sums.values()):
+            scale /= 2
+            loss_sum, weight_sum, sums = one_pass(model, workload, batches, train.precision, scale)
         norm = float(torch.stack([each.norm() for each in sums.values()]).norm()) / weight_sum
         limit = adam.grad_clip
         clip = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
@@ -106,6 +106,42 @@ def plain_loop(spec: RunSpec, *, micro_batch: int, sync_every: int = 1) -> Refer
         losses.append(loss_sum / weight_sum)
         norms.append(norm)
     return Reference(losses, norms, copies(weights), initial)
+
+
+def optimizer_of(spec: OptimizerSpec, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    told = {"lr": spec.lr, "weight_decay": spec.weight_decay}
+    match spec.name:
+        case "adamw":
+            return torch.optim.AdamW(groups, betas=tuple(spec.betas), fused=True, **told)
+        case "adafactor":
+            return torch.optim.Adafactor(groups, **told)
+        case _:
+            return torch.optim.SGD(groups, momentum=spec.momentum, **told)
+
+
+Samples = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def one_pass(
+    model: torch.nn.Module, workload: Workload, batches: list[Samples], precision: str, scale: float
+) -> tuple[float, float, dict[str, torch.Tensor]]:
+    """Loss sum, weight and gradient sums."""
+    weights = dict(model.named_parameters())
+    sums = {name: torch.zeros(p.shape, dtype=torch.float64) for name, p in weights.items()}
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    loss_sum = weight_sum = 0.0
+    for samples in batches:
+        with torch.autocast("cpu", dtype=dtype, enabled=precision != "fp32"):
+            output = model(torch.stack([x for x, _ in samples]))
+            total, weight = workload.loss(output, torch.stack([y for _, y in samples]))
+        model.zero_grad()
+        (total * scale).backward()
+        loss_sum += float(total.detach())
+        weight_sum += float(weight)
+        for name, parameter in weights.items():
+            assert parameter.grad is not None
+            sums[name] += parameter.grad / scale
+    return loss_sum, weight_sum, sums
 
 
 def copies(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -35,16 +35,22 @@ def test_no_size_of_buckets_and_no_sharing_changes_a_bit(tmp_path: Path, corpus:
         assert min(each.series("allreduce_hidden_s")) > 0, "buckets leave before the pass has ended"
 
 
+@pytest.mark.parametrize(("ramp", "passes"), [(0, [3, 3, 3, 3]), (3, [1, 2, 3, 3])])
 def test_a_step_of_several_passes_equals_one_of_as_large_a_batch(
-    tmp_path: Path, corpus: Path
+    tmp_path: Path, corpus: Path, ramp: int, passes: list[int]
 ) -> None:
     optimizer = {"lr": 1e-3, "grad_clip": 1.0, "base_batch": 16, "lr_scaling": "sqrt"}
-    spec = tiny_spec(corpus, optimizer=optimizer)
     ask = {"replicas": 2, "stages": 2, "schedule": "zbv_zero_bubble", "zero": 1, "sync_every": 3}
+    told = tiny_spec(corpus, optimizer=optimizer).model_dump(mode="json")
+    told["train"]["batch_ramp_steps"] = ramp
+    spec = RunSpec.model_validate({**told, "parallel": ask})
     plan = plan_of(spec, **ask, micro_batch=1, shares=[9, 7])
     seen = trained(tmp_path, spec, plan)
     compare(seen, plain_loop(spec, micro_batch=1, sync_every=3), bitwise=True)
-    assert seen.series("tokens") == [3 * 16 * 32] * 4
+    assert seen.series("tokens") == [each * 16 * 32 for each in passes]
+    assert seen.series("lr") == pytest.approx([1e-3 * each**0.5 for each in passes])
+    if ramp:
+        return
     with started(
         tmp_path,
         spec,
@@ -55,7 +61,7 @@ def test_a_step_of_several_passes_equals_one_of_as_large_a_batch(
         codes = generation.join()
     assert set(codes) == {ExitCode.BAD_SPEC}
     [failed] = generation.events("rank_failed")
-    assert "took 3 global batches each" in failed["because"]
+    assert "taken with 3;" in failed["because"]
 
 
 STRAIGHT = {"replicas": 2, "stages": 2, "micro_batch": 1, "shares": [10, 6]}

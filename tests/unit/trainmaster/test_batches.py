@@ -47,3 +47,19 @@ def test_skipping_after_a_step_changes_no_earlier_step_and_moves_the_later_ones(
 
 def test_steps_after_a_skip_name_the_batches_they_consumed():
     assert batches.batches_of_steps(40, 43, ((41, 42),)) == ((40, 40), (43, 45))
+
+
+@given(st.integers(1, 9), st.integers(0, 30))
+def test_passes_follow_each_other_without_a_gap_and_grow_to_what_was_asked(sync_every, ramp):
+    found = [batches.passes_of(batch, sync_every, ramp) for batch in range(1, ramp + 4)]
+    assert [each for run in found for each in run] == list(range(1, found[-1][-1] + 1))
+    sizes = [len(run) for run in found]
+    assert sizes == sorted(sizes)
+    assert sizes[0] >= 1
+    assert sizes[max(0, ramp - 1) :] == [sync_every] * (len(sizes) - max(0, ramp - 1))
+
+
+def test_a_ramp_is_linear():
+    assert [len(batches.passes_of(batch, 4, 8)) for batch in range(1, 10)] == [
+        *(1, 1, 2, 2, 3, 3, 4, 4, 4)
+    ]
