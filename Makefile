@@ -2,8 +2,9 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-FAST := not distributed and not postgres and not prometheus and not processes and not browser \
-	and not scenario and not slow and not matrix
+# Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace.
+BESIDE := not distributed and not prometheus and not processes and not browser and not scenario and not matrix
+FAST := $(BESIDE) and not postgres and not slow
 PYTEST_ARGS ?=
 
 .PHONY: help setup run test matrix check fmt docs lock bench-ingest bench-fleet clean
@@ -28,7 +29,8 @@ check: setup ## format, lint, types, import contracts, fast tests: the gate befo
 # One thread a process: the tests start many, and threads fighting for few cores make them slow and their timing random.
 test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile -m "$(BESIDE)" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE))" $(PYTEST_ARGS)
 
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
