@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="a folder for ingest.json, .md and .html")
     given = parser.parse_args()
+    # So that an end from outside also ends what was started here.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     told = measure(
         databases=[given.database] if given.database else DATABASES,
         nodes=given.nodes,

@@ -5,7 +5,6 @@ its own, as JSON.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import resource
 import signal
@@ -37,8 +36,6 @@ def main() -> None:
     told: dict[str, object] = {}
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         call = _logger(Path(folder) / "spool")
-        # What a rank has imported is old: the collector need not look through it at each turn.
-        gc.freeze()
         durations, per_s = flat_out(call, seconds=given.seconds)
         told["flat_out"] = {**durations.json(), "points_per_s": per_s * len(STEP_METRIC_NAMES)}
         told["computing"] = paced(call, seconds=given.seconds, computes=True).json()

@@ -12,7 +12,7 @@ from bench.ingest.site import Site
 from bench.measured import NAMES
 from control.db import queries
 
-WITHIN_S = 600.0
+WITHIN_S = 300.0
 LOOK_S = 0.02
 
 

@@ -23,6 +23,8 @@ from bench.peers import Peer, bytes_below
 
 PEERS = ("tensorboard", "mlflow", "trackio", "aim", "wandb")
 PREPARED = 1000
+ALONE = "loss_alone"
+"""A metric of which the series that is read consists."""
 
 
 def main() -> None:
@@ -60,15 +62,13 @@ def _measure(name: str, seconds: float, points: int) -> dict[str, Any]:
         told["flat_out"] = durations.json()
         told["points_per_s"] = calls * len(NAMES) / taken
         told["bytes_per_point"] = bytes_below(folder) / (calls * len(NAMES))
-    for life, computes in (("computing", True), ("idle", False)):
-        with _made(module.make) as (peer, _):
-            told[life] = paced(logging_with(peer), seconds=seconds, computes=computes).json()
-            peer.finish()
     with _made(module.make) as (peer, _):
-        peer.log_series("loss", [values["loss"] for values in islice(steps(), points)])
+        for life, computes in (("computing", True), ("idle", False)):
+            told[life] = paced(logging_with(peer), seconds=seconds, computes=computes).json()
+        peer.log_series(ALONE, [values["loss"] for values in islice(steps(), points)])
         peer.finish()
         began = time.perf_counter()
-        found = peer.read("loss")
+        found = peer.read(ALONE)
         told["read_ms"] = None if found is None else 1e3 * (time.perf_counter() - began)
         if found not in {None, points}:
             raise RuntimeError(f"{name}: {found} points read of {points}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGES = ("mlflow",)
-START_S = 120.0
+START_S = 300.0
 BATCH = 1000
 """What one call may carry at most."""
 
@@ -34,13 +35,17 @@ class MLflow:
             self._server = subprocess.Popen(
                 command, cwd=folder, stdout=log, stderr=log, start_new_session=True
             )
-        _wait_for(f"{url}/health", self._server)
-        import mlflow
+        try:
+            _wait_for(f"{url}/health", self._server, folder / "server.log")
+            import mlflow
 
-        mlflow.set_tracking_uri(url)
-        self._mlflow = mlflow
-        self._client = mlflow.MlflowClient(url)
-        self._run = mlflow.start_run().info.run_id
+            mlflow.set_tracking_uri(url)
+            self._mlflow = mlflow
+            self._client = mlflow.MlflowClient(url)
+            self._run = mlflow.start_run().info.run_id
+        except BaseException:
+            self.close()
+            raise
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._mlflow.log_metrics(dict(values), step=step)
@@ -63,14 +68,15 @@ class MLflow:
 
     def close(self) -> None:
         os.killpg(self._server.pid, signal.SIGTERM)
-        try:
-            self._server.wait(timeout=20)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._server.wait(timeout=10)
+        # Some of its processes outlive it.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._server.pid, signal.SIGKILL)
-            self._server.wait()
+        self._server.wait()
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_S
     while server.poll() is None and time.monotonic() < deadline:
         try:
@@ -78,7 +84,7 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
                 return
         except OSError:
             time.sleep(0.2)
-    raise RuntimeError("mlflow's server did not start")
+    raise RuntimeError(f"mlflow's server did not start:\n{log.read_text()[-2000:]}")
 
 
 make = MLflow
