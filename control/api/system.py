@@ -22,8 +22,8 @@ router = APIRouter(route_class=DoorRoute, tags=["system"])
 
 
 @router.get("/healthz")
-def healthz() -> Response:
-    """Answer while the process lives."""
+async def healthz() -> Response:
+    """Answer while the process lives, also when every thread waits for a database."""
     return Answer({"status": "ok"})
 
 

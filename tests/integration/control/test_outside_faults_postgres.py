@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import psutil
 import psycopg
 import pytest
 
@@ -164,26 +165,49 @@ def test_a_full_disk_under_postgresql(ring: Fleet, small_disk: Path | None) -> N
     ring.require_that_runs_go_on()
 
 
-def test_many_askers_at_once_are_answered_or_told_to_come_back(ring: Fleet) -> None:
-    """More requests than there are connections: each has an answer, and it is 200 or 503."""
+def test_a_postgresql_that_says_nothing_leaves_a_process_that_answers(
+    ring: Fleet, own_postgres_cluster: PostgresCluster
+) -> None:
+    """Its machine hangs: nothing is refused and nothing comes. More ask than there are threads."""
     answers: list[int] = []
 
     def ask() -> None:
-        with httpx.Client(timeout=60, trust_env=False) as http:
-            for _ in range(2):
-                answer = http.get(
-                    f"{ring.address}/v1/nodes", headers={"Authorization": f"Bearer {ring.admin}"}
-                )
-                answers.append(answer.status_code)
+        answer = httpx.get(
+            f"{ring.address}/v1/nodes",
+            headers={"Authorization": f"Bearer {ring.admin}"},
+            timeout=120,
+            trust_env=False,
+        )
+        answers.append(answer.status_code)
 
-    threads = [threading.Thread(target=ask) for _ in range(60)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 120
+    askers = [threading.Thread(target=ask) for _ in range(60)]
+    with ring.at_work():
+        with frozen(own_postgres_cluster):
+            for asker in askers:
+                asker.start()
+            until(lambda: 503 in answers, "some to be told to come back")
+            assert ring.get("/healthz").status_code == 200, "the process lives"
+        for asker in askers:
+            asker.join()
+        until(ring.ready, "the control plane to be ready by itself")
+    assert len(answers) == 60
     assert set(answers) <= {200, 503}
-    assert 200 in answers
+    ring.require_that_runs_go_on()
+
+
+@contextlib.contextmanager
+def frozen(cluster: PostgresCluster) -> Iterator[None]:
+    """Stop all of a cluster's processes where they stand."""
+    server = psutil.Process(cluster.pid)
+    stopped = [server, *server.children(recursive=True)]
+    for process in stopped:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in stopped:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
 
 
 def end_sessions(cluster: PostgresCluster) -> None:
