@@ -54,7 +54,14 @@ def create_app(
     lead = Lead(db, clock, ages=ages)
     syncs = GroupCommit(db, clock, lead.wake)
     shell = Shell(
-        settings, db, clock, lead.wake, lambda: lead.up_since, syncs, lambda: lead.skipped
+        settings,
+        db,
+        clock,
+        lead.wake,
+        lambda: lead.up_since,
+        syncs,
+        lambda: lead.skipped,
+        lambda: lead.leads,
     )
 
     def drain() -> None:

@@ -36,6 +36,13 @@ class Lead:
         self._leadership = None if db.is_sqlite else Leadership(db, self._begin)
 
     @property
+    def leads(self) -> bool:
+        """Whether this process does the periodic work just now."""
+        if self._leadership is not None:
+            return self._leadership.leads
+        return self._clockwork is not None
+
+    @property
     def skipped(self) -> int:
         """How often a piece of work was due while it still ran, in this term."""
         return self._clockwork.skipped if self._clockwork is not None else 0

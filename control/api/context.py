@@ -29,6 +29,7 @@ class Shell:
         wake: has the due runs looked at now.
         since: since when this process has been hearing nodes, without a gap in time.
         skipped: how often periodic work was due while it still ran.
+        leads: whether this process does the periodic work just now.
         waiting: seats for submissions that wait for a node to describe their workload. They hold a
             thread each, and some must be left for the node that is to answer.
         syncs: stores what nodes say.
@@ -43,6 +44,7 @@ class Shell:
     since: Callable[[], datetime]
     syncs: GroupCommit
     skipped: Callable[[], int] = int
+    leads: Callable[[], bool] = bool
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)
     draining: threading.Event = field(default_factory=threading.Event)

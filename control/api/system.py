@@ -45,12 +45,14 @@ def readyz(shell: WithShell) -> Response:
 
 @router.get("/v1/about")
 def about(shell: WithShell) -> Response:
-    """Tell version and time."""
+    """Tell version and time, and whether this control plane leads."""
     return Answer(
         {
             "version": __version__,
             "now": shell.clock.now(),
             "up_since": shell.up_since,
+            "leads": shell.leads(),
+            "draining": shell.draining.is_set(),
             "database": shell.db.engine.dialect.name,
             "drills_allowed": shell.settings.allow_drills,
         }

@@ -107,7 +107,7 @@ def events_not_once(connection: Connection, nodes: Sequence[LightNode]) -> Itera
 
 
 def requests_not_once(connection: Connection) -> Iterator[str]:
-    r, a, o = tables.requests.c, tables.attempts.c, tables.orders.c
+    r, o = tables.requests.c, tables.orders.c
     for request, state in connection.execute(
         select(r.id, r.state).where(r.state.not_in(("applied", "refused")))
     ):

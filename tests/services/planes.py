@@ -93,7 +93,7 @@ class ControlPlane:
             assert self.runs, f"it ended by itself:\n{self.tail()}"
             return self.status() == 200
 
-        until(ready, what=f"{self.url} to be ready")
+        until(ready, within_s=180, what=f"{self.url} to be ready")
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

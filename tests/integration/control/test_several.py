@@ -56,6 +56,8 @@ def both(planes: Sequence[ControlPlane]) -> Sequence[ControlPlane]:
 def leader_of(planes: Sequence[ControlPlane], database: str) -> ControlPlane:
     pid = until(lambda: leader_pid(database), what="somebody to lead")
     [leader] = [plane for plane in planes if plane.pid == pid]
+    with Client(leader.url, leader.token) as api:
+        until(lambda: api.get("/v1/about")["leads"], what="it to say so")
     return leader
 
 
