@@ -5,6 +5,7 @@ agents likewise; all gone afterwards.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import psutil
 from control.db import schema
 from control.db.engine import Database
 from tests.services.postgres import private_cluster
-from tests.services.private_server import free_port
+from tests.services.private_server import bound_to_us, free_port
 from trainmaster.client import Client
 from trainmaster.errors import UnavailableError
 from trainmaster.home import ADMIN_TOKEN, Home
@@ -116,7 +117,7 @@ def _start(command: Sequence[str], settings: Mapping[str, str], log: Path) -> ps
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINMASTER_")}
     with log.open("wb") as out:
         return psutil.Popen(
-            [sys.executable, "-m", *command],
+            [*bound_to_us(None, signal.SIGTERM), sys.executable, "-m", *command],
             env={**environment, **settings},
             stdin=subprocess.DEVNULL,
             stdout=out,

@@ -20,7 +20,7 @@ def test_a_small_bench_counts_every_point_and_writes_its_tables(tmp_path: Path) 
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -44,7 +44,7 @@ class PrivateServer:
         self._stop_signal = stop_signal
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                [*_bound_to_us(user, stop_signal), *argv],
+                [*bound_to_us(user, stop_signal), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -80,7 +80,8 @@ class PrivateServer:
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
 
-def _bound_to_us(user: str | None, stop_signal: signal.Signals) -> list[str]:
+def bound_to_us(user: str | None, stop_signal: signal.Signals) -> list[str]:
+    """Return what to put before a command so that it is sent `stop_signal` when we die."""
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         assert user is None, "changing the user needs setpriv (util-linux)"
