@@ -1,0 +1,108 @@
+"""The bare script: the same model, data, layout and optimizer with torch.distributed.pipelining and
+nothing else. No measurements, no status, no clipping, no checkpoint; gradients are summed over
+replicas in float32, in one message.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn import functional as F
+
+from bench.runtime.ranks import WARM_UP_STEPS, in_parallel, note_peak
+from trainmaster.plan import Plan
+from trainmaster.spec import RunSpec
+
+
+def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, int]:
+    """Train bare; return the median seconds of a step, and the largest resident set of a rank."""
+    from torch.distributed import TCPStore
+
+    folder.mkdir(parents=True)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    peaks = in_parallel(
+        _rank,
+        [
+            (
+                spec.model_dump_json(),
+                plan.model_dump_json(),
+                rank,
+                store.port,
+                str(folder / f"time-{rank}"),
+                str(folder / f"peak-{rank}"),
+            )
+            for rank in range(plan.world_size)
+        ],
+    )
+    return float((folder / "time-0").read_text()), max(peaks)
+
+
+def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak: str) -> None:
+    from worker.workloads.byte_gpt import Layer, workload
+
+    torch.set_num_threads(1)
+    spec, plan = RunSpec.model_validate_json(spec_json), Plan.model_validate_json(plan_json)
+    stages = plan.stages
+    replica, stage_index = divmod(rank, stages)
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=plan.world_size)
+    pipelines = [
+        dist.new_group([r * stages + s for s in range(stages)]) for r in range(plan.replicas)
+    ]
+    groups = [dist.new_group([r * stages + s for r in range(plan.replicas)]) for s in range(stages)]
+    task = workload(params=spec.params, data=spec.data.source)
+    dataset, params = task.dataset(), task.params
+    first, end = plan.layers[stage_index]
+    model = torch.nn.Sequential(*(Layer(params, index) for index in range(first, end)))
+    size, micro = spec.train.global_batch // plan.replicas, plan.micro_batch
+    tokens = torch.zeros(micro, params.context, dtype=torch.int64)
+    width = (params.width,) if stage_index else ()
+    example = torch.zeros(micro, params.context, *width) if stage_index else tokens
+    last = stage_index == stages - 1
+    output = torch.zeros(micro, params.context, 256 if last else params.width)
+    stage = PipelineStage(
+        model,
+        stage_index,
+        stages,
+        torch.device("cpu"),
+        input_args=example.requires_grad_() if stage_index else example,
+        output_args=output.requires_grad_(),
+        group=pipelines[replica],
+    )
+    weight = spec.train.global_batch * params.context
+
+    def loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        total = F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="sum")
+        return total / weight
+
+    schedule = Schedule1F1B(stage, size // micro, loss_fn=loss, scale_grads=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.train.optimizer.lr, fused=True)
+    durations = []
+    for step in range(spec.train.steps):
+        began = time.perf_counter()
+        offset = step * spec.train.global_batch + replica * size
+        samples: list[Any] = [dataset[offset + each] for each in range(size)]
+        optimizer.zero_grad()
+        args = (torch.stack([x for x, _ in samples]),) if stage_index == 0 else ()
+        target = torch.stack([y for _, y in samples]) if last else None
+        schedule.step(*args, target=target, losses=[], return_outputs=False)
+        if plan.replicas > 1:
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            flat = torch._utils._flatten_dense_tensors(gradients)
+            dist.all_reduce(flat, group=groups[stage_index])
+            for gradient, summed in zip(
+                gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True
+            ):
+                gradient.copy_(summed)
+        optimizer.step()
+        durations.append(time.perf_counter() - began)
+    Path(told).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))
+    note_peak(peak)
+    dist.barrier()
+    dist.destroy_process_group()
