@@ -186,6 +186,8 @@ def num_skipped(connection: Connection, run: str, segments: Sequence[Segment]) -
         query = select(c.generation, c.first_step, c.last_step, c.num_skipped).where(
             c.run == run, c.rank == 0, c.num_skipped > 0, _within(table, segments)
         )
+        if table is sample_blocks:
+            query = query.where(c.metric == "applied")
         pieces += [tuple(row) for row in connection.execute(query)] if segments else []
     pieces.sort()
     total = 0
@@ -226,15 +228,15 @@ def num_rows(
         c = table.c
         asked = [c.run == run, *([] if only_rank is None else [c.rank == only_rank])]
         if table is sample_blocks:
-            b = sample_blocks.c
-            asked.append(or_(b.metric == blocks.STEP, and_(b.rolled_up, b.metric.in_(wanted))))
+            asked.append(c.metric.in_([blocks.STEP, *wanted]))
+            asked.append(or_(c.metric == blocks.STEP, c.rolled_up))
         inside = _inside(table, segments)
         total += (
             connection.scalar(select(func.coalesce(func.sum(c.num_rows), 0)).where(*asked, inside))
             or 0
         )
         data = c["columns" if table is sample_chunks else "data"]
-        packed = sample_blocks.c.rolled_up if table is sample_blocks else true()
+        packed = c.rolled_up if table is sample_blocks else true()
         cut = select(c.generation, packed, data).where(*asked, ~inside, _within(table, segments))
         for generation, is_chunk, stored in connection.execute(cut):
             steps = (

@@ -318,12 +318,13 @@ def _taken_blocks(
         c.last_step >= first_step,
         c.first_step <= last_step,
     )
+    # Mostly there are none, which the column of steps, the head of an index, tells by itself.
+    if connection.scalar(select(c.rank).where(reached, c.metric == blocks.STEP).limit(1)) is None:
+        return []
     columns: dict[int, dict[str, bytes]] = {}
     found = connection.execute(
         select(c.first_step, c.metric, c.data).where(reached).order_by(c.first_step)
     ).all()
-    if not found:
-        return []
     for block, metric, data in found:
         columns.setdefault(block, {})[metric] = data
     removed = connection.execute(delete(sample_blocks).where(reached)).rowcount

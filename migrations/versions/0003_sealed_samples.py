@@ -26,10 +26,10 @@ def upgrade() -> None:
         "sample_blocks",
         sa.Column("run", sa.String(length=200), nullable=False),
         sa.Column("generation", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("rank", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("metric", sa.String(length=64), nullable=False),
-        sa.Column("first_step", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("last_step", sa.BigInteger(), nullable=False),
+        sa.Column("rank", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("last_step", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("first_step", sa.BigInteger(), nullable=False),
         sa.Column("num_rows", sa.Integer(), nullable=False),
         sa.Column("num_skipped", sa.Integer(), nullable=False),
         sa.Column("rolled_up", sa.Boolean(), nullable=False),
@@ -40,7 +40,7 @@ def upgrade() -> None:
             name=op.f("fk_sample_blocks_run_generation_attempts"),
         ),
         sa.PrimaryKeyConstraint(
-            "run", "generation", "rank", "metric", "first_step", name=op.f("pk_sample_blocks")
+            "run", "generation", "metric", "rank", "last_step", name=op.f("pk_sample_blocks")
         ),
     )
     if op.get_bind().dialect.name == "postgresql":
