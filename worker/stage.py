@@ -62,6 +62,8 @@ class MeasuredStage(PipelineStage):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._stage = stage
+        self._gives = (tuple(kwargs["output_args"].shape), kwargs["output_args"].dtype)
         self._precision = precision
         self._num_layers = stage.end_layer - stage.first_layer
         self._meter = meter
@@ -71,7 +73,13 @@ class MeasuredStage(PipelineStage):
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
         with self._meter.computing("forward", self._num_layers), computing_in(self._precision):
-            return super().forward_one_chunk(*args, **kwargs)
+            output_M = super().forward_one_chunk(*args, **kwargs)
+        seen = (tuple(output_M.shape), output_M.dtype)
+        if seen != self._gives:
+            raise _problem(
+                self._stage, f"{_told(*seen)}, but {_told(*self._gives)} on its first run"
+            )
+        return output_M
 
     def backward_one_chunk(
         self,
@@ -200,6 +208,10 @@ def _receive(peer: int, group: dist.ProcessGroup) -> torch.Tensor:
 
 def _example(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor).requires_grad_(tensor.is_floating_point())
+
+
+def _told(shape: Sequence[int], dtype: torch.dtype) -> str:
+    return f"{dtype} {list(shape)}"
 
 
 def _problem(stage: Stage, gives: str) -> SpecError:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.distributed.ranks import trained
+from tests.distributed.ranks import started, trained
+from trainmaster.errors import ExitCode
 from trainmaster.plan import ParallelAsk, Plan, resolve
 from trainmaster.spec import RunSpec
 
@@ -60,3 +61,13 @@ def test_its_own_optimizer_is_used_and_survives_a_restart(tmp_path: Path) -> Non
         tmp_path / "cut", spec_of(6, momentum=True), plan, generation=2, resume=first.newest()
     )
     assert second.weights_sha256() == straight.weights_sha256()
+
+
+def test_a_layer_that_changes_its_shape_is_named_with_what_was_expected(tmp_path: Path) -> None:
+    spec = spec_of(2).model_copy(update={"workload": "tests.distributed.shrinking:workload"})
+    plan = plan_of(stages=2, layers=[[0, 2], [2, 3]])
+    with started(tmp_path, spec, plan) as generation:
+        codes = generation.join()
+    assert codes[0] == ExitCode.BAD_SPEC
+    [failed] = generation.events("rank_failed")
+    assert "layer 1 gives torch.float32 [2, 7], but torch.float32 [2, 8]" in failed["because"]
