@@ -7,16 +7,17 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from control.clockwork import Clockwork
-from control.db import chunks, queries, samples, sealing, tables
+from control.db import chunks, queries, samples, schema, sealing, tables
 from control.db.engine import Database
 from control.db.sealing import Sizes, Tail
 from control.db.segments import Segment, whole
@@ -196,6 +197,29 @@ def test_nothing_is_sealed_while_a_control_plane_of_the_release_before_may_run(
     with scene.db.read() as connection:
         assert connection.scalar(select(s.id)) == 1
         assert len(samples.read(connection, scene.run, "loss", whole([1]))) == 1000
+
+
+def test_a_database_with_runs_is_sealed_an_hour_after_its_migration(tmp_path: Path) -> None:
+    for has_runs in (False, True):
+        db = Database(f"sqlite:///{tmp_path}/{has_runs}.db")
+        schema.upgrade(db, to="0002")
+        if has_runs:
+            with db.write() as connection:
+                connection.execute(
+                    text(
+                        "INSERT INTO runs (id, name, state, state_since, desired, generation, "
+                        "version, priority, spec, workload_key, checkpoint_root, created_at, "
+                        "created_by, because, next_look_at, touched) VALUES ('r', 'r', 'queued', "
+                        "'2026-01-01', 'running', 0, 1, 0, '{}', 'w', 'c', '2026-01-01', 'a', '', "
+                        "'2026-01-01', 0)"
+                    )
+                )
+        schema.upgrade(db)
+        now = datetime.now(UTC)
+        with db.read() as connection:
+            assert sealing.may_seal(connection, now=now) is not has_runs
+            assert sealing.may_seal(connection, now=now + timedelta(hours=1))
+        db.close()
 
 
 def test_readers_see_each_row_once_while_it_is_rewritten(scene: Scene) -> None:

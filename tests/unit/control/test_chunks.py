@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -75,3 +77,54 @@ def test_the_packed_form_takes_the_steps_and_instants_that_lists_take(step: int,
 def test_a_packed_form_with_many_bad_entries_names_the_first_and_their_number() -> None:
     with pytest.raises(SpecError, match=r"packed.steps\[3\]: must be .* not 0, and 1 more are not"):
         chunks.rows_of_packed(packed([1, 2, 3, 0, -7], [0.0] * 5))
+
+
+OF_THE_RELEASE_BEFORE = bytes.fromhex(
+    "350000005b5b2273746570222c35312c315d2c5b226174222c35352c315d2c5b226c6f7373222c32392c315d2c5b22"
+    "6c72222c31392c315d5d785e2dc537128020000030eec482205890ff3fd5c164c9147ed1b317afde9cbc3bbbf87075"
+    "f3e9cbb71f77bf1efe003de000fb785e2dc9311180401004b095c6031210b4d2ce065e286098542992647bae7b7db0"
+    "1c667996c3ec9ee530876739cce959ceef0bb2223cf1785e636000811ff68c10ba1e4cc1e90f503e4303549ceeea00"
+    "90a91855785e4b340a35d05a696c9f38486900ddd22f45"
+)
+
+
+def test_a_chunk_of_the_release_before_is_read_and_new_ones_have_its_form() -> None:
+    made = chunks.rows_of(
+        list(range(3, 23)),
+        [1.7e9 + step for step in range(20)],
+        {"loss": [1.5, None, math.nan, math.inf, -0.0] * 4, "lr": [3e-4] * 20},
+    )
+    for stored in (OF_THE_RELEASE_BEFORE, chunks.encode(made)):
+        found = chunks.decode(stored, ["loss", "lr"])
+        assert found.steps.tolist() == made.steps.tolist()
+        assert found.at.tolist() == made.at.tolist()
+        for name, column in made.values.items():
+            assert found.values[name].tobytes() == column.tobytes()
+        # As that release reads it: length of the index, index, columns.
+        [length] = struct.unpack_from("<I", stored)
+        columns, offset = {}, 4 + length
+        for name, size, is_packed in json.loads(stored[4:offset]):
+            part = stored[offset : offset + size]
+            columns[name] = zlib.decompress(part) if is_packed else part
+            offset += size
+        assert list(columns) == ["step", "at", "loss", "lr"]
+        assert columns["step"] == made.steps.tobytes()
+        assert columns["loss"] == made.values["loss"].tobytes()
+
+
+different = st.dictionaries(st.sampled_from(["loss", "lr", "a"]), st.just([0.5, None]))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), different), min_size=1, max_size=6))
+def test_chunks_read_together_are_as_if_joined_one_by_one(told: list) -> None:
+    parts = [
+        chunks.rows_of([first, first + 1], [0.0, float(position)], values)
+        for position, (first, values) in enumerate(told)
+    ]
+    found = chunks.decode_all([chunks.encode(part) for part in parts])
+    expected = chunks.joined(parts)
+    assert found.steps.tolist() == expected.steps.tolist()
+    assert found.at.tolist() == expected.at.tolist()
+    assert {name: column.tobytes() for name, column in found.values.items()} == {
+        name: column.tobytes() for name, column in expected.values.items()
+    }
