@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from control.planner.cost import Setting
-from control.planner.cuts import cut_costs, fitting, step_bounds
+from control.planner.cuts import cut_costs, fitting, step_lines
 from control.planner.fit import Shape
 from control.planner.scenario import Floats, Ints, Scenario
 from control.planner.templates import Templates, joined, trimmed, vectors
@@ -126,12 +126,8 @@ def _judged(
     costs = cut_costs(s, kinds, counts, setting)
     slowest = (costs.forward + costs.backward).max(axis=1)
     near = max(1, int(np.median(step_s / slowest)))
-    few, many = max(1, near - near // 8 - 1), max(2, near + near // 8 + 1)
-    low_s = step_bounds(s, kinds, costs, few, setting, replicas)
-    high_s = step_bounds(s, kinds, costs, many, setting, replicas)
-    per = np.maximum((high_s - low_s) / (many - few), 1e-12)
-    start = low_s - few * per
-    good = np.isfinite(high_s) & fitting(s, kinds, costs, near, setting, replicas)
+    start, per = step_lines(s, kinds, costs, near, setting, replicas)
+    good = np.isfinite(start) & fitting(s, kinds, costs, near, setting, replicas)
     rows = np.flatnonzero(good)
     vector = np.array(
         [[(row == kind).sum() for kind in range(len(s.kinds))] for row in kinds[rows]],

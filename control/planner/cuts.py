@@ -262,10 +262,34 @@ def step_bounds(
     setting: Setting,
     replicas: int,
 ) -> Floats:
-    """Return what a step takes at least in which this is one of the pipelines (C)."""
-    ends = stage_end_bounds(costs, micro_batches, setting.schedule)
-    bounds = (ends + costs.after).max(axis=1)
-    if replicas > 1:
-        tails = sync_tails(scenario, kinds, costs.params, setting, replicas)
-        bounds = np.maximum(bounds, (ends + tails).max(axis=1))
-    return np.where(np.isnan(bounds), np.inf, bounds)  # a missing link: inf - inf
+    """Return what a step takes at least in which this is one of the pipelines (C); infinite where a
+    link is missing.
+    """
+    with np.errstate(invalid="ignore"):  # inf - inf, where a link is missing
+        ends = stage_end_bounds(costs, micro_batches, setting.schedule)
+        bounds = (ends + costs.after).max(axis=1)
+        if replicas > 1:
+            tails = sync_tails(scenario, kinds, costs.params, setting, replicas)
+            bounds = np.maximum(bounds, (ends + tails).max(axis=1))
+    return np.where(np.isnan(bounds), np.inf, bounds)
+
+
+def step_lines(
+    scenario: Scenario,
+    kinds: tuple[int, ...] | Ints,
+    costs: CutCosts,
+    near: int,
+    setting: Setting,
+    replicas: int,
+) -> tuple[Floats, Floats]:
+    """Return (a, c) such that a step takes about a + c * n with n micro-batches, near `near` of
+    them (C each); a is infinite where a link is missing.
+    """
+    few, many = max(1, near - near // 8 - 1), max(2, near + near // 8 + 1)
+    low, high = (
+        step_bounds(scenario, kinds, costs, each, setting, replicas) for each in (few, many)
+    )
+    linked = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(linked, low, 0.0), np.where(linked, high, 0.0)
+    per = np.maximum((high - low) / (many - few), 1e-12)
+    return np.where(linked, low - few * per, np.inf), per

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from control.planner.cost import Model, Pipe, Setting
-from control.planner.cuts import cut_costs, fitting, step_bounds
+from control.planner.cuts import cut_costs, fitting, step_bounds, step_lines
 from control.planner.scenario import Floats, Ints, Scenario
 
 _CLIMBS = 60
@@ -195,13 +195,8 @@ def line(
     if found is None:
         s = model.scenario
         costs = cut_costs(s, shape.kinds, np.array([shape.layers]), setting)
-        few, many = max(1, near - near // 8 - 1), max(2, near + near // 8 + 1)
-        low, high = (
-            float(step_bounds(s, shape.kinds, costs, each, setting, replicas)[0])
-            for each in (few, many)
-        )
-        per = max((high - low) / (many - few), 1e-12)
-        found = model.lines[key] = (low - few * per, per)
+        start, per = step_lines(s, shape.kinds, costs, near, setting, replicas)
+        found = model.lines[key] = (float(start[0]), float(per[0]))
     return found
 
 

@@ -131,8 +131,8 @@ def _figures(machine: Machine) -> NodeKind:
     memory = float(machine.memory_bytes or UNKNOWN_BYTES)
     if machine.layer_time_s is not None:
         # Fixed seconds per layer: what the layer computes does not matter.
-        return NodeKind(machine.name, 1e24, memory, machine.layer_time_s)
-    return NodeKind(machine.name, ASSUMED_FLOPS * (machine.speed or 1.0), memory, 0.0)
+        return NodeKind("node", 1e24, memory, machine.layer_time_s)
+    return NodeKind("node", ASSUMED_FLOPS * (machine.speed or 1.0), memory, 0.0)
 
 
 def _links(slots: Sequence[Machine]) -> tuple[Floats, Floats, bool]:

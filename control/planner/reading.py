@@ -152,7 +152,7 @@ def _nodes(given: Mapping[str, Any], reader: Reader) -> tuple[list[str], list[No
         if name in names:
             reader.wrong(f"{where}.name", f"{name!r} is the name of nodes[{names[name]}] already")
         names[name] = index
-        figures.append(_kind(node, where, str(node.get("type", name)), reader))
+        figures.append(_kind(node, where, str(node.get("type", "node")), reader))
     return list(names), figures
 
 

@@ -23,9 +23,11 @@ MAX_LAYERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Figures that some nodes share: effective FLOP/s, usable bytes, seconds per layer pass."""
+    """Figures that some nodes share: effective FLOP/s, usable bytes, seconds per layer pass. What
+    type they are called makes no difference.
+    """
 
-    type: str
+    type: str = field(compare=False)
     flops: float
     mem: float
     t0: float

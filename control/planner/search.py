@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from control.planner.bound import Bound, lower_bound, settings
 from control.planner.cost import Draft, Model, Verdict
 from control.planner.exact import Best, Exact, work_estimate
+from control.planner.merging import apart, merged
 from control.planner.refine import refine
 from control.planner.scenario import Scenario
 from control.planner.seeds import Mix, by_knapsack, improved, judge, quick_mix, replica_choices
@@ -87,6 +88,24 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
 def _seed(model: Model, best: Best, stop: Callable[[], bool]) -> None:
     s = model.scenario
     large = s.num_nodes > MIDDLE
+    alike = merged(s)
+    if alike is not None:
+        # Sought over kinds that are nearly alike, then fitted to what they are.
+        rough, among = Model(alike[0]), Best()
+        _sow(rough, among, stop)
+        refine(rough, among, tries=100, stop=stop)
+        if among.draft is not None:
+            shapes = apart(s, among.draft, alike[1])
+            judge(model, among.draft.setting, shapes, best)
+            judge(model, among.draft.setting, improved(model, among.draft.setting, shapes), best)
+    if alike is None or best.draft is None:
+        _sow(model, best, stop)
+    refine(model, best, tries=600 if large else 250, stop=stop)
+
+
+def _sow(model: Model, best: Best, stop: Callable[[], bool]) -> None:
+    s = model.scenario
+    large = s.num_nodes > MIDDLE
     mixes = mixes_of(model)
     for mix in mixes[: 8 if large else 3]:
         if stop() and best.draft is not None:
@@ -106,7 +125,6 @@ def _seed(model: Model, best: Best, stop: Callable[[], bool]) -> None:
                 replicas=max(2, min(s.max_replicas, s.num_nodes // 6)),
                 floor_s=lower_bound(s).step_s,
             )
-    refine(model, best, tries=600 if large else 250, stop=stop)
 
 
 def mixes_of(model: Model) -> list[Mix]:

@@ -16,12 +16,12 @@ from itertools import product
 import numpy as np
 
 from control.planner.cost import Setting
-from control.planner.cuts import cut_costs, fitting, step_bounds
+from control.planner.cuts import cut_costs, fitting, step_lines
 from control.planner.fit import Shape
 from control.planner.scenario import Floats, Ints, Scenario
 
 MAX_TEMPLATES = 6000
-MAX_STATES = 80_000
+MAX_STATES = 30_000
 
 
 @dataclass(frozen=True)
@@ -144,15 +144,10 @@ def _of_size(
     some, kinds, each, n = some[keep], kinds[keep], each[keep], n[keep]
     layers = trimmed(counts[keep].astype(np.int64), each, total)
     costs = cut_costs(s, kinds, layers, setting)
-    fits = np.array([True] * len(some))
     near = int(np.median(n))
-    few, many = max(1, near - near // 8 - 1), max(2, near + near // 8 + 1)
-    low_s = step_bounds(s, kinds, costs, few, setting, replicas)
-    high_s = step_bounds(s, kinds, costs, many, setting, replicas)
-    fits &= np.isfinite(high_s) & fitting(s, kinds, costs, near, setting, replicas)
-    per = np.maximum((high_s - low_s) / (many - few), 1e-12)
-    start = low_s - few * per
-    rows = np.flatnonzero(fits)
+    start, per = step_lines(s, kinds, costs, near, setting, replicas)
+    fits = fitting(s, kinds, costs, near, setting, replicas)
+    rows = np.flatnonzero(fits & np.isfinite(start))
     shapes = tuple(
         Shape(tuple(kinds[row].tolist()), tuple(layers[row].tolist()), 1) for row in rows
     )

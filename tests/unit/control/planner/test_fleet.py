@@ -1,0 +1,108 @@
+"""From a spec and nodes to a plan that the runtime carries out."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.planner.answer import asked_for
+from control.planner.fleet import Machine, asked, fleet_scenario, runnable
+from control.planner.search import search
+from trainmaster.document import Document, validate
+from trainmaster.errors import SpecError
+from trainmaster.plan import plan_problems
+from trainmaster.spec import RunSpec
+from trainmaster.wire import WorkloadInfo
+
+LAYER = {"forward_flops": 1e9, "parameters": 10_000, "output_bytes": 4096}
+WORKLOAD = WorkloadInfo(
+    num_layers=8,
+    layers=[{"index": at, **LAYER} for at in range(8)],
+    num_parameters=80_000,
+    num_samples=64,
+    code_sha256="0" * 64,
+)
+
+
+def spec(**parallel) -> RunSpec:
+    return validate(
+        RunSpec,
+        Document(
+            {
+                "name": "tiny",
+                "workload": "somewhere:workload",
+                "train": {"steps": 10, "global_batch": 24},
+                **({"parallel": parallel} if parallel else {}),
+            }
+        ),
+    )
+
+
+def test_a_plan_for_unequal_machines_runs_and_beats_the_even_one():
+    machines = [
+        Machine("fast", layer_time_s=0.01),
+        Machine("slow", layer_time_s=0.03),
+        Machine("far", layer_time_s=0.01, links={"fast": (0.2, None), "slow": (0.2, None)}),
+    ]
+    scenario = fleet_scenario(machines, spec(), WORKLOAD)
+    found = search(scenario)
+    plan = runnable(found, spec(), WORKLOAD)
+    assert not plan_problems(plan, num_layers=8, global_batch=24)
+    assert plan.predicted.step_time_s == found.verdict.step_s
+    assert len(plan.predicted.memory_bytes) == plan.world_size
+    even = validate(
+        RunSpec, Document({**spec().model_dump(), "parallel": {"stages": 2, "micro_batch": 2}})
+    )
+    slower = asked_for(scenario, asked(even, WORKLOAD))
+    assert found.verdict.step_s < slower.verdict.step_s
+
+
+@pytest.mark.parametrize("micro", [1, 24])
+def test_no_pipeline_gets_fewer_micro_batches_than_1f1b_needs(micro):
+    machines = [Machine(f"m{at}", layer_time_s=0.01 * (at + 1)) for at in range(4)]
+    scenario = fleet_scenario(machines, spec(), WORKLOAD)
+    found = search(scenario.replaced(schedules=("1f1b",), micro_batches=(micro,)))
+    for pipe in found.draft.pipes:
+        assert pipe.micro_batches >= len(pipe.kinds)
+
+
+def test_slots_of_a_machine_are_nodes_of_their_own():
+    scenario = fleet_scenario([Machine("m", slots=3, speed=0.5)], spec(), WORKLOAD)
+    assert scenario.names == ("m/0", "m/1", "m/2")
+    assert scenario.counts == (3,)
+    plan = runnable(search(scenario), spec(), WORKLOAD)
+    assert {node for each in plan.pipelines for node in each.nodes} == {"m"}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "virtual"),
+    [("gpipe", 1), ("1f1b", 1), ("interleaved_1f1b", 2), ("zbv_zero_bubble", 2), ("dualpipev", 2)],
+)
+def test_a_plan_that_is_asked_for_is_predicted_under_any_schedule(schedule, virtual):
+    asking = spec(stages=2, micro_batch=3, schedule=schedule, virtual=virtual)
+    machines = [Machine("a", layer_time_s=0.01), Machine("b", layer_time_s=0.01)]
+    scenario = fleet_scenario(machines, asking, WORKLOAD)
+    found = asked_for(scenario, asked(asking, WORKLOAD))
+    work = 8 * 8 * 0.03 / 2
+    assert work <= found.verdict.step_s < 1.6 * work
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_the_numbers():
+    machines = [Machine("a", layer_time_s=0.01, memory_bytes=1000)]
+    scenario = fleet_scenario(machines, spec(replicas=1), WORKLOAD)
+    with pytest.raises(SpecError, match=r"needs .* bytes, its node has 1000"):
+        asked_for(scenario, asked(spec(replicas=1), WORKLOAD))
+    with pytest.raises(SpecError, match="fits in no way"):
+        search(scenario)
+    with pytest.raises(SpecError, match="as many free slots"):
+        asked_for(scenario, asked(spec(replicas=2), WORKLOAD))
+
+
+def test_without_machines_or_figures_nothing_is_guessed():
+    with pytest.raises(SpecError, match="no node"):
+        fleet_scenario([], spec(), WORKLOAD)
+    bare = WORKLOAD.model_copy(update={"layers": [{"index": 0}]})
+    with pytest.raises(SpecError, match="layer 0 was described without 'forward_flops'"):
+        fleet_scenario([Machine("m")], spec(), bare)
+    told = fleet_scenario([Machine("m")], spec(), WORKLOAD).warnings
+    assert any("no calibration" in each for each in told)
+    assert any("memory" in each for each in told)
