@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -23,6 +23,7 @@ from control.clock import Clock
 from control.db import chores, rollups, sealing, tables
 from control.db.ageing import Ages
 from control.db.engine import Database
+from control.db.faults import UnreadableError
 from control.leadership import Fence
 from control.reconciler import Reconciler
 from trainmaster.errors import ConflictError, UnavailableError
@@ -114,14 +115,22 @@ class Clockwork:
         for first in range(0, len(short), TAILS_AT_ONCE):
             if self._stopping.is_set():
                 return
-            with self._write() as connection:
-                sealing.join(connection, short[first : first + TAILS_AT_ONCE])
+            self._join(short[first : first + TAILS_AT_ONCE])
         for tail in found:
             if self._stopping.is_set():
                 return
             if tail.seals:
-                with self._write() as connection:
+                with self._but_damaged(tail), self._write() as connection:
                     sealing.tend(connection, tail, seals=True)
+
+    def _join(self, tails: Sequence[sealing.Tail]) -> None:
+        try:
+            with self._write() as connection:
+                sealing.join(connection, tails)
+        except UnreadableError:
+            for tail in tails:
+                with self._but_damaged(tail), self._write() as connection:
+                    sealing.join(connection, [tail])
 
     def age_samples(self) -> None:
         """Roll up or remove samples that are old enough, for a while at a time."""
@@ -129,9 +138,23 @@ class Clockwork:
         with self._db.read() as connection:
             found = rollups.due(connection, self._ages, now=self._clock.now())
         for old in found:
-            for _ in rollups.age(self._db.read, self._write, old, now=self._clock.now()):
-                if self._stopping.is_set() or time.monotonic() > until:
-                    return
+            with self._but_damaged(old):
+                for _ in rollups.age(self._db.read, self._write, old, now=self._clock.now()):
+                    if self._stopping.is_set() or time.monotonic() > until:
+                        return
+
+    @contextmanager
+    def _but_damaged(self, what: sealing.Tail | rollups.Old) -> Iterator[None]:
+        """Leave samples alone that cannot be read, so that they spoil no others."""
+        try:
+            yield
+        except UnreadableError as error:
+            log.error(
+                "samples of run %s, generation %d, stay as they are: %s",
+                what.run,
+                what.generation,
+                error.message,
+            )
 
     def release_chores(self) -> None:
         """Give chores of silent nodes to others."""

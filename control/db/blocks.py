@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from control.db import chunks
 from control.db.chunks import Floats, Ints, Rows
-from trainmaster.errors import IntegrityError
+from control.db.faults import UnreadableError
 
 STEP, AT = "step", "at"
 _PLAIN, _DIFFERENCES = 1, 2
@@ -39,16 +39,16 @@ def decode(data: bytes) -> NDArray[np.uint64]:
     """Return the bits of a column; view them as what they are.
 
     Raises:
-        IntegrityError: the bytes are not a column.
+        UnreadableError: the bytes are no column.
     """
     form = data[0] if data else 0
     if form not in {_PLAIN, _DIFFERENCES}:
-        raise IntegrityError(f"samples are stored in form {form}, which is not known here")
+        raise UnreadableError(f"samples are stored in form {form}, which is not known here")
     try:
         planes = np.frombuffer(zlib.decompress(memoryview(data)[1:]), dtype=np.uint8)
-    except zlib.error as error:
-        raise IntegrityError(f"stored samples are damaged: {error}") from error
-    bits = np.ascontiguousarray(planes.reshape(8, -1).T).view("<u8").reshape(-1)
+        bits = np.ascontiguousarray(planes.reshape(8, -1).T).view("<u8").reshape(-1)
+    except chunks.DAMAGE as error:
+        raise UnreadableError(f"stored samples are damaged: {error}") from error
     return np.cumsum(bits, dtype=np.uint64) if form == _DIFFERENCES else bits
 
 
@@ -62,11 +62,16 @@ def columns_of(rows: Rows) -> Iterator[tuple[str, bytes]]:
 
 
 def rows_of(columns: Mapping[str, bytes]) -> Rows:
-    """Return the rows of a block from its columns."""
-    values = {
-        name: decode(data).view("<f8") for name, data in columns.items() if name not in {STEP, AT}
-    }
-    return Rows(decode(columns[STEP]).view("<i8"), decode(columns[AT]).view("<f8"), values)
+    """Return the rows of a block from its columns.
+
+    Raises:
+        UnreadableError: a column is damaged, or lacking.
+    """
+    bits = {name: decode(data) for name, data in columns.items()}
+    if not {STEP, AT} <= bits.keys() or len({len(column) for column in bits.values()}) != 1:
+        raise UnreadableError("stored samples are damaged: the columns of a block do not agree")
+    values = {name: column.view("<f8") for name, column in bits.items() if name not in {STEP, AT}}
+    return Rows(bits[STEP].view("<i8"), bits[AT].view("<f8"), values)
 
 
 def split(rows: Rows, block_rows: int) -> Iterator[Rows]:

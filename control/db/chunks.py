@@ -19,6 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from control.db.faults import UnreadableError
 from trainmaster.errors import Problem, SpecError
 from trainmaster.spool import MISSING
 from trainmaster.wire import PackedColumns
@@ -26,6 +27,9 @@ from trainmaster.wire import PackedColumns
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+DAMAGE = (zlib.error, struct.error, ValueError, TypeError, KeyError, IndexError)
+"""What reading bytes that are not what they should be ends in."""
 
 _LENGTH = struct.Struct("<I")
 _MISSING_BITS = int(np.array(MISSING).view(np.uint64))
@@ -139,38 +143,50 @@ def _head(names: tuple[str, ...], sizes: tuple[int, ...], packed: tuple[bool, ..
 def decode(data: bytes, wanted: Sequence[str]) -> Rows:
     """Return the rows of a chunk with the `wanted` columns; one that it does not hold was not
     measured.
+
+    Raises:
+        UnreadableError: it is no chunk.
     """
-    layout = _layout_of(data)
-    steps = np.frombuffer(_raw(data, layout["step"]), dtype="<i8")
-    at = np.frombuffer(_raw(data, layout["at"]), dtype="<f8")
-    values = {
-        name: np.frombuffer(_raw(data, layout[name]), dtype="<f8")
-        if name in layout
-        else absent(len(steps))
-        for name in wanted
-    }
+    try:
+        layout = _layout_of(data)
+        steps = np.frombuffer(_raw(data, layout["step"]), dtype="<i8")
+        at = np.frombuffer(_raw(data, layout["at"]), dtype="<f8")
+        values = {
+            name: np.frombuffer(_raw(data, layout[name]), dtype="<f8")
+            if name in layout
+            else absent(len(steps))
+            for name in wanted
+        }
+    except DAMAGE as error:
+        raise UnreadableError(f"stored samples are damaged: {error}") from error
     return Rows(steps, at, values)
 
 
 def decode_all(parts: Sequence[bytes]) -> Rows:
     """Return the rows of chunks with all their columns, ascending; each step once, as the first
     chunk that holds it says.
+
+    Raises:
+        UnreadableError: one of them is no chunk.
     """
-    layouts = [_layout_of(data) for data in parts]
-    names = layouts[0].keys()
-    if any(layout.keys() != names for layout in layouts):
-        wanted = [[name for name in layout if name not in {"step", "at"}] for layout in layouts]
-        return joined([decode(*each) for each in zip(parts, wanted, strict=True)])
-    # Of small chunks there are many: their bytes are put together before numpy sees them.
-    raw = {
-        name: b"".join(
-            [_raw(data, layout[name]) for data, layout in zip(parts, layouts, strict=True)]
-        )
-        for name in names
-    }
-    steps = np.frombuffer(raw.pop("step"), dtype="<i8")
-    at = np.frombuffer(raw.pop("at"), dtype="<f8")
-    values = {name: np.frombuffer(column, dtype="<f8") for name, column in raw.items()}
+    try:
+        layouts = [_layout_of(data) for data in parts]
+        names = layouts[0].keys()
+        if any(layout.keys() != names for layout in layouts):
+            wanted = [[name for name in layout if name not in {"step", "at"}] for layout in layouts]
+            return joined([decode(*each) for each in zip(parts, wanted, strict=True)])
+        # Of small chunks there are many: their bytes are put together before numpy sees them.
+        raw = {
+            name: b"".join(
+                [_raw(data, layout[name]) for data, layout in zip(parts, layouts, strict=True)]
+            )
+            for name in names
+        }
+        steps = np.frombuffer(raw.pop("step"), dtype="<i8")
+        at = np.frombuffer(raw.pop("at"), dtype="<f8")
+        values = {name: np.frombuffer(column, dtype="<f8") for name, column in raw.items()}
+    except DAMAGE as error:
+        raise UnreadableError(f"stored samples are damaged: {error}") from error
     return joined([Rows(steps, at, values)])
 
 

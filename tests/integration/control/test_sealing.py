@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import threading
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text, update
 
 from control.clockwork import Clockwork
-from control.db import chunks, queries, samples, schema, sealing, tables
+from control.db import blocks, chunks, queries, samples, schema, sealing, tables
 from control.db.engine import Database
+from control.db.faults import UnreadableError
 from control.db.sealing import Sizes, Tail
 from control.db.segments import Segment, whole
 from control.reconciler import Reconciler
@@ -220,6 +222,32 @@ def test_a_database_with_runs_is_sealed_an_hour_after_its_migration(tmp_path: Pa
             assert sealing.may_seal(connection, now=now) is not has_runs
             assert sealing.may_seal(connection, now=now + timedelta(hours=1))
         db.close()
+
+
+def test_samples_that_are_damaged_are_named_and_spoil_no_others(
+    scene: Scene, clock: FakeClock
+) -> None:
+    for rank in (0, 1, 2):
+        with scene.db.write() as connection:
+            for step in range(1, 12):
+                rows = told(range(step, step + 1), compute_s=1.0)
+                samples.append(connection, scene.run, 2, rank, rows)
+            samples.append(connection, scene.run, 1, rank, told(range(1, 601), compute_s=1.0))
+    c = tables.sample_chunks.c
+    with scene.db.write() as connection:
+        connection.execute(
+            update(tables.sample_chunks).where(c.rank == 1).values(columns=b"nonsense")
+        )
+    Clockwork(scene.db, clock, Reconciler(scene.db, clock, up_since=clock.now())).tend_samples()
+    left = scene.rows(tables.sample_chunks)
+    assert [each["rank"] for each in left if each["rank"] != 1] == [0, 2]
+    assert len([each for each in left if each["rank"] == 1]) == 12
+    assert {each["rank"] for each in scene.rows(tables.sample_blocks)} == {0, 2}
+    with scene.db.read() as connection, pytest.raises(UnreadableError, match="damaged"):
+        samples.read(connection, scene.run, "compute_s", whole([2]))
+    for stored in (b"", b"\x07x", b"\x01x", b"\x01" + zlib.compress(b"odd")):
+        with pytest.raises(UnreadableError):
+            blocks.decode(stored)
 
 
 def test_readers_see_each_row_once_while_it_is_rewritten(scene: Scene) -> None:
