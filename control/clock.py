@@ -147,11 +147,15 @@ class SteadyClock:
             self._thread.join()
 
     def _follow(self) -> None:
+        trouble = ""
         while not self._stopping.wait(REFRESH_S):
             try:
                 self.refresh()
+                trouble = ""
             except TrainmasterError as error:
-                log.info("the clock is not compared with its source now: %s", error.message)
+                if trouble != error.message:
+                    trouble = error.message
+                    log.info("the clock is not compared with its source now: %s", trouble)
 
     def _at(self, monotonic_s: float) -> datetime:
         passed_s = monotonic_s - self._anchored_at

@@ -91,12 +91,17 @@ class Leadership:
         self._thread.join()
 
     def _run(self) -> None:
+        trouble = ""
         while not self._stopping.is_set():
             try:
                 with self._connect() as connection:
+                    trouble = ""
                     self._candidate(connection)
             except psycopg.Error as error:
-                log.warning("cannot run for the lead: %s", str(error).strip())
+                # Each trouble is told once, not twice a second for as long as it lasts.
+                if trouble != str(error):
+                    trouble = str(error)
+                    log.warning("cannot run for the lead: %s", " ".join(trouble.split()))
             self._stopping.wait(LOOK_EVERY_S)
 
     def _connect(self) -> psycopg.Connection:
