@@ -146,9 +146,12 @@ def restores_not_once(connection: Connection) -> Iterator[str]:
     asked = connection.execute(
         select(r.run, r.generation, r.state).where(r.kind == "restore", r.generation.is_not(None))
     ).all()
-    begun = Counter(
-        connection.execute(select(a.run, a.generation).where(a.cause_kind == "restore")).tuples()
-    )
+    begun = {
+        (run, generation)
+        for run, generation in connection.execute(
+            select(a.run, a.generation).where(a.cause_kind == "restore")
+        )
+    }
     named = Counter((run, generation) for run, generation, _ in asked)
     for key in begun:
         if named[key] != 1:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,7 @@ def write_corpus(path: Path) -> None:
 def run_campaign(folder: Path, database_url: str, campaign: Campaign) -> Outcome:
     """Do all of it; what was wrong is in the outcome."""
     outcome = Outcome()
+    marks = [time.monotonic()]
     with ExitStack() as stack:
         here = stack.enter_context(site(folder, database_url, campaign))
         here.admin.post("/v1/rules", {"rules": [BURST_RULE]})
@@ -215,21 +217,28 @@ def run_campaign(folder: Path, database_url: str, campaign: Campaign) -> Outcome
         behind.start()
         here.person.start()
         here.killer.start()
-        began = time.monotonic()
+        marks.append(time.monotonic())
         while (
-            time.monotonic() - began < campaign.seconds
+            time.monotonic() - marks[-1] < campaign.seconds
             or here.killer.done.total() < campaign.at_least
         ):
             submitter.keep_going()
             check_threads(here)
             time.sleep(0.3)
+        marks.append(time.monotonic())
         here.killer.stop()
         here.person.stop()
         outcome.wrong += wait_for_end(here)
         for node in here.nodes:
             node.stop()
         check_threads(here)
+        marks.append(time.monotonic())
         judge(here, outcome, behind)
+    names = ("starting", "killing", "ending")
+    outcome.counts["seconds"] = {
+        name: round(end - begin, 1)
+        for name, (begin, end) in zip(names, pairwise(marks), strict=True)
+    }
     return outcome
 
 

@@ -85,7 +85,7 @@ class Killer(threading.Thread):
         leader = leader_pid(self._url)
         leading = [plane for plane in ready if plane.pid == leader]
         chosen = random.choice(leading if leading and random.random() < 0.6 else ready)
-        how = random.choices(("kill", "halt", "stop"), (8, 1, 1))[0] if self._halts else "kill"
+        how = random.choices(("kill", "halt", "stop"), (7, 2, 1))[0] if self._halts else "kill"
         began = time.monotonic()
         led = chosen.pid == leader
         self.done[f"{how} of {'the leader' if led else 'another'}"] += 1

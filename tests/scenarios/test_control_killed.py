@@ -27,8 +27,8 @@ def test_control_planes_are_killed_and_nothing_is_lost_or_done_twice(
 ) -> None:
     random.seed(7)
     campaign = Campaign(
-        seconds=8,
-        at_least=4,
+        seconds=6,
+        at_least=3,
         real=2,
         light=2,
         at_once=2,
@@ -38,6 +38,7 @@ def test_control_planes_are_killed_and_nothing_is_lost_or_done_twice(
         halts=False,
     )
     outcome = run_campaign(tmp_path, database_url, campaign)
+    print(outcome.counts)
     assert outcome.wrong == []
     assert sum(outcome.counts["ended"].values()) >= campaign.at_least
     assert outcome.counts["terms"] >= 2
