@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from trainmaster import cells
-from trainmaster.cells import Cell
+from trainmaster.cells import Cell, Offload, Zero
 
+_SIGNS = {"none": "", "optimizer": "+o", "parameters": "+p"}
 _HEAD = """# What runs with what
 
 Written by `make docs` from `trainmaster/cells.py`: the table by which `submit` refuses, and which
@@ -12,15 +13,16 @@ Written by `make docs` from `trainmaster/cells.py`: the table by which `submit` 
 gradient norms and weights are compared with a plain loop in one process. What is not proven is
 refused when a run is submitted, by name and for the reason given here.
 
-Columns are ZeRO levels; `+o` is the same with `offload: optimizer`. **=**: weights equal bit for
-bit; **~**: within a relative 1e-6 in float32; a letter: refused, for the reason below.
+Columns are ZeRO levels; `+o` is the same with `offload: optimizer`, `+p` with `parameters`. **=**:
+weights equal bit for bit; **~**: within a relative 1e-6 in float32; a letter: refused, for the
+reason below.
 
 """
 
 _NOTES = """
-`offload: parameters` needs ZeRO 3 and is refused with it, as is any `recompute`. A schedule of a
-third party is run from its order of work by torch's runtime, as the built-in ones are, and may
-stand in the same cells. `sync_every` and `bucket_mb` may have any value in any cell.
+`offload` other than in these columns is refused, as is any `recompute`. ZeRO 3 needs equal shares.
+A schedule of a third party is run from its order of work by torch's runtime, as the built-in ones
+are, and may stand in the same cells. `sync_every` and `bucket_mb` may have any value in any cell.
 
 Bit for bit holds where micro-batches are of one size. With ZeRO it needs parts of a whole number of
 vectors (16 values), too: the fused AdamW may round the last few values of a tensor otherwise, and a
@@ -32,8 +34,8 @@ All of this has been run on CPUs, over Gloo, on one machine.
 
 def matrix_page() -> str:
     """Return docs/matrix.md."""
-    columns = [(zero, offload) for zero in cells.ZEROS for offload in ("none", "optimizer")]
-    titles = [f"{zero}{'+o' if offload != 'none' else ''}" for zero, offload in columns]
+    columns = [(zero, offload) for zero in cells.ZEROS for offload in _offloads(zero)]
+    titles = [f"{zero}{_SIGNS[offload]}" for zero, offload in columns]
     rows = [
         f"| schedule | pipelines | tensor | {' | '.join(titles)} |\n",
         f"|---|---|---|{'---|' * len(columns)}\n",
@@ -50,6 +52,10 @@ def matrix_page() -> str:
                 rows.append(f"| `{schedule}` | {kind} | {parts} | {' | '.join(marks)} |\n")
     told = "".join(f"- **{letter}**: {reason}\n" for reason, letter in letters.items())
     return f"{_HEAD}{''.join(rows)}\nRefused because:\n\n{told}{_NOTES}"
+
+
+def _offloads(zero: Zero) -> tuple[Offload, ...]:
+    return ("none", "parameters") if zero == 3 else ("none", "optimizer")
 
 
 def _mark(cell: Cell, letters: dict[str, str]) -> str:

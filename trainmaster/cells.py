@@ -51,21 +51,38 @@ def refusals(cell: Cell) -> tuple[Refusal, ...]:
             Refusal("schedule", f"{cell.schedule!r} is not known; this version runs {known}")
         )
     if cell.zero == 3:
+        found.extend(_of_zero_3(cell))
+    elif cell.offload == "parameters":
         found.append(
-            Refusal(
-                "zero",
-                "3 is not proven in this version: torch's own sharding of parameters gives wrong "
-                "gradients, without an error, where a schedule splits the backward; use 2 at most",
-            )
-        )
-    if cell.offload == "parameters":
-        found.append(
-            Refusal(
-                "offload",
-                "'parameters' needs zero 3, which is not proven in this version; use 'optimizer'",
-            )
+            Refusal("offload", "'parameters' needs zero 3; use 'optimizer' with zero 0 to 2")
         )
     return tuple(found)
+
+
+def _of_zero_3(cell: Cell) -> Iterator[Refusal]:
+    """Yield what ZeRO 3 does not go with: torch's sharding of parameters learns from autograd that
+    a backward has ended, and has all replicas compute each layer together.
+    """
+    if cell.schedule in KNOWN and KNOWN[cell.schedule].splits_backward:
+        yield Refusal(
+            "zero",
+            "3 gives wrong gradients, without an error, where a schedule splits the backward; use "
+            "2, or a schedule that does not",
+        )
+    if cell.ragged:
+        yield Refusal(
+            "pipelines",
+            "with zero 3 all replicas gather each layer together, so they must be cut alike; use "
+            "zero 2",
+        )
+    if cell.tensor:
+        yield Refusal("tensor", "above 1 is not proven with zero 3; use zero 2")
+    if cell.offload == "optimizer":
+        yield Refusal(
+            "offload",
+            "'optimizer' with zero 3 would leave the parameters behind; use 'parameters', which "
+            "takes both",
+        )
 
 
 def is_proven(cell: Cell) -> bool:
@@ -77,7 +94,7 @@ def is_bitwise(cell: Cell) -> bool:
     """Return whether the weights of a proven cell equal a single process's bit for bit, where
     micro-batches are of one size; else they do within a relative 1e-6.
     """
-    return not cell.tensor
+    return not cell.tensor and cell.zero < 3
 
 
 def built_in() -> tuple[str, ...]:

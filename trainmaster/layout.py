@@ -36,6 +36,7 @@ class RankRole:
         tensor: which part of the tensors of its place it holds.
         stages: what it holds, first to last along the model.
         num_pipeline_stages: stages of its pipeline.
+        is_divided: whether the replicas divide its parameters among them (ZeRO 3).
     """
 
     rank: int
@@ -46,6 +47,7 @@ class RankRole:
     stages: tuple[Stage, ...]
     num_pipeline_stages: int
     node: str | None
+    is_divided: bool = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -94,7 +96,17 @@ def roles(plan: Plan) -> tuple[RankRole, ...]:
                 within = len(found) - first_rank
                 node = pipeline.nodes[within] if pipeline.nodes else None
                 found.append(
-                    RankRole(len(found), replica, place, depth, tensor, held, len(ranges), node)
+                    RankRole(
+                        len(found),
+                        replica,
+                        place,
+                        depth,
+                        tensor,
+                        held,
+                        len(ranges),
+                        node,
+                        is_divided=plan.zero == 3 and plan.replicas > 1,
+                    )
                 )
     return tuple(found)
 

@@ -216,6 +216,15 @@ def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Pro
                 f"{global_batch}",
             )
         )
+    shares = {pipeline.micro_batches for pipeline in plan.pipelines}
+    if plan.zero == 3 and len(shares) > 1:
+        problems.append(
+            Problem(
+                "parallel.shares",
+                f"with zero 3 all replicas gather each layer together, so they must take as many "
+                f"micro-batches: {plan.shares} differ; use zero 2",
+            )
+        )
     for replica, pipeline in enumerate(plan.pipelines):
         problems.extend(_pipeline_problems(plan, replica, pipeline, num_layers))
     problems.extend(_refused(cell_of(plan)))

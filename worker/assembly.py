@@ -22,6 +22,7 @@ from worker.orders import InboxFile, OrderDesk
 from worker.parameters import Piece, held
 from worker.pipeline import Pipeline
 from worker.reduce import Gradients
+from worker.sharded import shard
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
 from worker.tensor_parallel import spread
@@ -69,13 +70,15 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     )
     if joined.place is not None:
         spread(layers, workload, joined.place)
+    if role.is_divided:
+        shard(layers, joined.segments, on_host=plan.offload == "parameters")
     pace = Pace(launch.emulation)
     meter = Meter(pace)
     links = links_by_rank(launch)
     measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
     first = reader.read(course.passes(course.batch(1))[0]).inputs
     gradients = Gradients(
-        held(layers, tensor=role.tensor),
+        held(layers, tensor=role.tensor, is_divided=role.is_divided),
         role.stages,
         joined.segments,
         bucket_bytes=plan.bucket_bytes,

@@ -5,11 +5,12 @@ How replicas share (ZeRO) shows here alone:
 - 0: the sums are all-reduced, and every replica updates all it holds.
 - 1: the sums are all-reduced; each replica updates its rows and gives them to the others. The
   optimizer's state is shared out.
-- 2: the sums are reduce-scattered, so that each replica gets those of its rows; the rest, and the
+- 2: the sums are scattered, so that each replica gets those of its rows; the rest, and the
   buffer of micro-batch gradients, are given back until the next step begins.
 
 In a step the sums of all micro-batches are whole on each replica in all three: scattering after
-each micro-batch would send them once for each of them.
+each micro-batch would send them once for each of them. ZeRO 3 does (`worker.sharded`): there
+everything that arrives here is of this rank's rows, and summed over replicas.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Sharing:
     """How the replicas share what they hold alike.
 
     Attributes:
-        zero: 0, 1 or 2.
+        zero: 0 to 3.
         on_host: whether the optimizer and its state live in host memory.
     """
 
@@ -60,13 +61,18 @@ class Sharing:
 
     @property
     def parts(self) -> int:
-        """Into how many parts the update is divided."""
-        return self.num_replicas if self.zero else 1
+        """Into how many parts the update of what a replica holds is divided."""
+        return self.num_replicas if self.zero in {1, 2} else 1
 
     @property
     def part(self) -> int:
         """Which of them is this replica's."""
-        return self.replica if self.zero else 0
+        return self.replica if self.parts > 1 else 0
+
+    @property
+    def sums(self) -> bool:
+        """Whether the sums of micro-batches are still to be summed over replicas."""
+        return self.num_replicas > 1 and self.zero < 3
 
     @property
     def scatters(self) -> bool:

@@ -27,6 +27,7 @@ class Held:
         shape: of the whole.
         counts: whether this rank speaks for what it holds; False where another rank of its place
             holds the same.
+        is_only_here: whether no other replica holds the same.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Held:
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     counts: bool
+    is_only_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,23 @@ class Piece:
     is_first: bool
 
 
-def held(layers: nn.Module, *, tensor: int, trained_only: bool = True) -> list[Held]:
+def held(
+    layers: nn.Module, *, tensor: int, is_divided: bool, trained_only: bool = True
+) -> list[Held]:
     """Return the parameters, tied ones once.
 
     Args:
         tensor: which part of its place's tensors this rank holds.
+        is_divided: whether the replicas hold different rows of them.
     """
     return [
-        _held(name, parameter, tensor)
+        _held(name, parameter, tensor, is_divided)
         for name, parameter in layers.named_parameters()
         if parameter.requires_grad or not trained_only
     ]
 
 
-def _held(name: str, parameter: nn.Parameter, tensor: int) -> Held:
+def _held(name: str, parameter: nn.Parameter, tensor: int, is_divided: bool) -> Held:
     whole = tuple(parameter.shape)
     data = parameter.detach()
     if not isinstance(data, DTensor):
@@ -82,7 +87,15 @@ def _held(name: str, parameter: nn.Parameter, tensor: int) -> Held:
     _, offset = compute_local_shape_and_global_offset(whole, data.device_mesh, data.placements)
     is_split = any(placement.is_shard() for placement in data.placements)
     local = data.to_local()
-    return Held(name, parameter, local, tuple(offset), whole, counts=is_split or tensor == 0)
+    return Held(
+        name,
+        parameter,
+        local,
+        tuple(offset),
+        whole,
+        counts=is_split or tensor == 0,
+        is_only_here=is_divided and is_split,
+    )
 
 
 def rows_of(num_rows: int, parts: int, index: int) -> tuple[int, int]:
@@ -124,7 +137,7 @@ def piece_of(one: Held, *, parts: int, index: int, replica: int, on_host: bool) 
         updated,
         tuple(offset),
         one.shape,
-        is_saved=one.counts and (parts > 1 or replica == 0),
+        is_saved=one.counts and (parts > 1 or replica == 0 or one.is_only_here),
         is_first=not any(offset),
     )
 

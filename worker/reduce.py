@@ -91,7 +91,7 @@ class Gradients:
             mine = [one for one in parameters if first <= layer_of(one.name) < end]
             [stage] = [s for s in stages if s.first_layer <= first < s.end_layer]
             buckets = [
-                Bucket(run, each.group, each.segment.ranks, sharing)
+                Bucket(run, each.group if sharing.sums else None, each.segment.ranks, sharing)
                 for run in partition(mine, bucket_bytes)
             ]
             self._stages[stage.index].append(buckets)
@@ -166,7 +166,9 @@ class Gradients:
     def finish(self) -> Synchronisation:
         """Wait until all sums over replicas are there; the replicas hold the same bits then."""
         assert len(self._left) == len(self.buckets), "a stage was not closed"
-        if self._sharing.num_replicas == 1:
+        if not self._sharing.sums:
+            for bucket in self._left:
+                bucket.receive()
             return NOTHING
         began = time.perf_counter()
         free = 0.0

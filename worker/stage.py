@@ -109,6 +109,11 @@ class MeasuredStage(PipelineStage):
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
             self._hand_over(is_last)
 
+    def _post_metadata_inference_cleanup(self) -> None:
+        """Keep the gradients' buffers, which torch would drop: with static metadata there has been
+        no inference to clean up after.
+        """
+
     def _hand_over(self, is_last: bool) -> None:
         if is_last:
             self._collector.close(self.stage_index)

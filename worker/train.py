@@ -141,10 +141,10 @@ class Training:
         because = self._save(step)
         if because is not None:
             raise OSError(f"the last checkpoint could not be taken: {because}")
-        told = {}
-        if self._parts.role.replica == 0:
+        told, role = {}, self._parts.role
+        if role.replica == 0 or role.is_divided:
             weights = whole_weights(self._parts.layers)
-            if self._parts.role.tensor == 0:
+            if (role.replica, role.tensor) == (0, 0):
                 digest = weights_sha256(weights, self._parts.groups.pipeline)
                 told = {"weights_sha256": digest} if digest is not None else {}
         self._spool.event("rank_finished", step=step, ordered=False, **told)

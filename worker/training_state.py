@@ -44,16 +44,14 @@ def tensors_of(
 ) -> dict[str, Saved]:
     """Return all that this rank saves, as the live tensors themselves or boxes of them.
 
-    Replicas hold the same weights: the first one saves them. Of what the optimizer keeps, each rank
-    saves what its pieces are of; what is kept once for a whole parameter, the first piece saves.
+    Where replicas hold the same weights, the first one saves them. Of what the optimizer keeps,
+    each rank saves what its pieces are of; what is kept once for a whole parameter, the first piece
+    saves.
     """
     saved: dict[str, Saved] = {}
-    if role.replica == 0:
-        saved |= {
-            _MODEL + name: _as_saved(one)
-            for name, one in _held(layers, role.tensor).items()
-            if one.counts
-        }
+    for one in _held(layers, role):
+        if one.counts and (role.replica == 0 or one.is_only_here):
+            saved[_MODEL + one.name] = _as_saved(one)
     by_name = {piece.name: piece for piece in pieces}
     for full_name, tensor in optimizer.tensors().items():
         piece = by_name[full_name.rpartition("/")[0]]
@@ -111,13 +109,13 @@ def named_for_loading(
     layers: nn.Module, optimizer_state: dict[str, Saved], role: RankRole
 ) -> dict[str, Saved]:
     """Return the tensors that a checkpoint is to be copied into, under its names."""
-    weights = {_MODEL + name: _as_saved(one) for name, one in _held(layers, role.tensor).items()}
+    weights = {_MODEL + one.name: _as_saved(one) for one in _held(layers, role)}
     return weights | {_OPTIMIZER + name: tensor for name, tensor in optimizer_state.items()}
 
 
 def whole_weights(layers: nn.Module) -> dict[str, torch.Tensor]:
     """Return the trainable parameters by name, tied ones once, those whole of which this rank holds
-    a part. Collective over the ranks of its place.
+    a part. Collective over the ranks that hold the others.
     """
     return {
         name: parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
@@ -126,9 +124,9 @@ def whole_weights(layers: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def _held(layers: nn.Module, tensor: int) -> dict[str, Held]:
+def _held(layers: nn.Module, role: RankRole) -> list[Held]:
     """Return all parameters, those that are not trained too."""
-    return {one.name: one for one in held(layers, tensor=tensor, trained_only=False)}
+    return held(layers, tensor=role.tensor, is_divided=role.is_divided, trained_only=False)
 
 
 def _as_saved(one: Held) -> Saved:

@@ -40,6 +40,7 @@ SAMPLE = {
     Cell("dualpipev", zero=2),
     Cell("1f1b", zero=1, ragged=True),
     Cell("1f1b", zero=1, tensor=True),
+    Cell("interleaved_1f1b", zero=3, offload="parameters"),
 }
 
 
@@ -176,7 +177,8 @@ def ask_of(cell: Cell) -> dict[str, Any]:
         "bucket_mb": 0.05,
     }
     if not cell.ragged:
-        return {**ask, "replicas": 2, "stages": 2, "shares": [10, 6]}
+        shares = [8, 8] if cell.zero == 3 else [10, 6]
+        return {**ask, "replicas": 2, "stages": 2, "shares": shares}
     one, other = (
         ([1, 1, 2], [1, 3]) if KNOWN[cell.schedule].virtual == 1 else ([1, 1, 1, 1], [2, 2])
     )

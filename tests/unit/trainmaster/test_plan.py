@@ -64,16 +64,25 @@ def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_prop
 
 
 def test_unproven_cells_are_refused_by_name_all_at_once():
-    ask = ParallelAsk(zero=3, schedule="backwards", offload="parameters", recompute="full")
+    ask = ParallelAsk(zero=3, tensor=2, schedule="zbv_zero_bubble", recompute="full")
     text = refusals(ask)
-    for field in ("zero", "schedule", "offload", "recompute"):
+    for field in ("zero", "tensor", "recompute"):
         assert f"parallel.{field}" in text
+    text = refusals(ParallelAsk(schedule="backwards", offload="parameters"))
+    assert "'backwards' is not known; this version runs 1f1b, dualpipev" in text
+    assert "'parameters' needs zero 3" in text
+
+
+def test_zero_3_with_unequal_shares_is_refused_with_both():
+    ask = ParallelAsk(zero=3, replicas=2, micro_batch=8, shares=[6, 2])
+    assert "[6, 2] differ; use zero 2" in refusals(ask)
 
 
 def test_a_plan_from_elsewhere_is_held_to_the_same_cells():
     plan = resolve(ParallelAsk(micro_batch=8), num_layers=8, global_batch=64)
-    told = plan_problems(plan.model_copy(update={"zero": 3}), num_layers=8, global_batch=64)
-    assert [problem.path for problem in told] == ["parallel.zero"]
+    other = plan.model_copy(update={"zero": 3, "tensor": 2})
+    told = plan_problems(other, num_layers=8, global_batch=64)
+    assert [problem.path for problem in told] == ["parallel.tensor"]
     assert not plan_problems(plan, num_layers=8, global_batch=64)
 
 
