@@ -23,6 +23,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationInfo,
+    field_serializer,
     model_validator,
 )
 
@@ -270,6 +271,13 @@ class Assignment(Message):
     checkpoint_root: str
     orders: list[Order] = []
     drills: list[Drill] = []
+
+    @field_serializer("spec", "plan")
+    def _without_defaults(self, told: RunSpec | Plan) -> dict[str, Any]:
+        """What is as it is by default is not said: an agent of the release before refuses keys that
+        it does not know, and a spec that uses none of them is for it, too.
+        """
+        return told.model_dump(mode="json", exclude_defaults=True)
 
 
 class Chore(Message):
