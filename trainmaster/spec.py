@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trainmaster.ids import name_problem
 from trainmaster.plan import ParallelAsk, Positive, Strict
@@ -163,7 +163,7 @@ class RunSpec(Strict):
     params: dict[str, Any] = {}
     data: DataSpec = DataSpec()
     train: TrainSpec
-    parallel: Literal["auto"] | ParallelAsk = "auto"
+    parallel: Annotated[Literal["auto"] | ParallelAsk, Field(validate_default=True)] = "auto"
     placement: PlacementSpec = PlacementSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     rules: str | list[str] = "default"
@@ -179,25 +179,26 @@ class RunSpec(Strict):
             raise ValueError(f"{', '.join(wrong)}: must be finite; write text for anything else")
         return params
 
-    @model_validator(mode="after")
-    def _ramp_leads_somewhere(self) -> Self:
-        passes = 1 if self.parallel == "auto" else self.parallel.sync_every
-        if self.train.batch_ramp_steps and passes == 1:
+    @field_validator("parallel")
+    @classmethod
+    def _fits_training(
+        cls, asked: Literal["auto"] | ParallelAsk, info: ValidationInfo
+    ) -> Literal["auto"] | ParallelAsk:
+        train = info.data.get("train")
+        if not isinstance(train, TrainSpec):
+            return asked
+        if train.batch_ramp_steps and (asked == "auto" or asked.sync_every == 1):
             raise ValueError(
-                "train.batch_ramp_steps lets the passes of a step grow from 1 to "
-                "parallel.sync_every, which is 1: give it a larger one"
+                "train.batch_ramp_steps lets the passes of a step grow from 1 to sync_every, which "
+                "is 1: give it a larger one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _optimizer_sees_whole_parameters(self) -> Self:
-        name, asked = self.train.optimizer.name, self.parallel
+        name = train.optimizer.name
         if name in NEED_WHOLE_PARAMETERS and asked != "auto" and (asked.zero or asked.tensor > 1):
             raise ValueError(
                 f"train.optimizer.name {name} keeps statistics over whole rows and columns: it "
-                f"needs parallel.zero 0 and parallel.tensor 1, not {asked.zero} and {asked.tensor}"
+                f"needs zero 0 and tensor 1, not {asked.zero} and {asked.tensor}"
             )
-        return self
+        return asked
 
     @field_validator("name")
     @classmethod

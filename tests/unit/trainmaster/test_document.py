@@ -139,3 +139,17 @@ def test_problems_found_later_get_the_line_of_their_path():
     read = document.read(GOOD)
     error = document.with_lines(SpecError([Problem("train.optimizer.lr", "is odd")]), read)
     assert error.problems[0].line == 3
+
+
+@pytest.mark.parametrize(
+    ("train", "parallel", "said"),
+    [
+        ("optimizer: {name: adafactor}", "zero: 1", "needs zero 0 and tensor 1, not 1 and 1"),
+        ("batch_ramp_steps: 4", "replicas: 2", "sync_every, which is 1: give it a larger one"),
+    ],
+)
+def test_what_training_asks_of_the_layout_is_told_where_the_layout_stands(train, parallel, said):
+    text = f"{GOOD}  {train}\nparallel:\n  {parallel}\n"
+    [(line, path, message)] = problems(text)
+    assert (line, path) == (7, "parallel")
+    assert said in message
