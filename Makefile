@@ -7,10 +7,10 @@ BESIDE := not distributed and not prometheus and not processes and not browser a
 FAST := $(BESIDE) and not postgres and not slow
 PYTEST_ARGS ?=
 
-.PHONY: help setup run test matrix check fmt docs lock bench-ingest bench-fleet clean
+.PHONY: help setup run test matrix campaign-control check fmt docs lock bench-ingest bench-fleet clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: ## virtual environment and pinned packages, nothing else
 	@scripts/setup
@@ -34,6 +34,9 @@ test: setup ## the whole test suite, with the system packages it needs
 
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
+
+campaign-control: setup ## kill control planes on one PostgreSQL for a while (MINUTES=10)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns.kill_control --minutes $(or $(MINUTES),10)
 
 fmt: setup ## format, and repair what ruff can repair
 	$(BIN)/ruff format
