@@ -21,7 +21,7 @@ from trainmaster import sequences
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.sequences import Action, Generator, Kind, Sequence
 
-__all__ = ["KNOWN", "SCHEDULES", "Action", "Kind", "Order", "Schedule", "Sequence"]
+__all__ = ["KNOWN", "Action", "Kind", "Order", "Schedule", "Sequence"]
 
 Order = tuple[Sequence, ...]
 """The sequence of actions of each rank of a pipeline."""
@@ -148,10 +148,9 @@ KNOWN: dict[str, Schedule] = {
         ),
     )
 }
-"""All schedules whose order of work is known, those of third parties once they are added."""
-
-SCHEDULES = {name: KNOWN[name] for name in ("gpipe", "1f1b")}
-"""Those that the runtime of this version carries out."""
+"""All schedules, those of third parties once they are added. What they go together with is in
+`trainmaster.cells`.
+"""
 
 
 def add(schedule: Schedule) -> None:
