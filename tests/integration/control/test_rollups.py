@@ -23,7 +23,7 @@ from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene
 from trainmaster.errors import ConflictError
 
-STEPS = 24_000
+STEPS = 14_000
 AGES = Ages.of_days(30, 365)
 HERE = ("loss", "applied", "tokens", "step_time_s", "compute_s")
 

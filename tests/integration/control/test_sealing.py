@@ -57,7 +57,7 @@ def test_any_order_of_telling_joining_and_sealing_reads_as_the_rows_that_came_fi
 ) -> None:
     ranks = iter(range(1_000_000))
 
-    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(acts, st.sampled_from([1, 2]))
     def check(doings: list, generation: int) -> None:
         rank = next(ranks)
