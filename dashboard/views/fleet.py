@@ -84,6 +84,8 @@ def _row(session: Session, run: Json, firing: Sequence[Json], now: datetime) -> 
 def wrong(session: Session, run: Json, firing: Sequence[Json]) -> Json | str:
     """Return what is wrong with a run now: firing alerts first, then why it is where it is."""
     because = str(run.get("because") or "")
+    if run.get("unreadable"):
+        return cell(str(run["unreadable"]), icon="▲", tone="bad", sub=because)
     if firing:
         rules = ", ".join(sorted({str(alert.get("rule")) for alert in firing}))
         return cell(session.t("fleet.firing", rules=rules), icon="▲", tone="bad", sub=because)
