@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional as F
 
@@ -22,8 +23,6 @@ from trainmaster.spec import RunSpec
 
 def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, int]:
     """Train bare; return the median seconds of a step, and the largest resident set of a rank."""
-    from torch.distributed import TCPStore
-
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     peaks = in_parallel(
@@ -50,7 +49,7 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak:
     spec, plan = RunSpec.model_validate_json(spec_json), Plan.model_validate_json(plan_json)
     stages = plan.stages
     replica, stage_index = divmod(rank, stages)
-    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    store = TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=plan.world_size)
     pipelines = [
         dist.new_group([r * stages + s for s in range(stages)]) for r in range(plan.replicas)
@@ -94,12 +93,11 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak:
         schedule.step(*args, target=target, losses=[], return_outputs=False)
         if plan.replicas > 1:
             gradients = [p.grad for p in model.parameters() if p.grad is not None]
-            flat = torch._utils._flatten_dense_tensors(gradients)
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             dist.all_reduce(flat, group=groups[stage_index])
-            for gradient, summed in zip(
-                gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True
-            ):
-                gradient.copy_(summed)
+            sizes = [gradient.numel() for gradient in gradients]
+            for gradient, summed in zip(gradients, torch.split(flat, sizes), strict=True):
+                gradient.copy_(summed.view_as(gradient))
         optimizer.step()
         durations.append(time.perf_counter() - began)
     Path(told).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
@@ -41,8 +43,6 @@ def run_ours(
     folder: Path, spec: RunSpec, plan: Plan, emulation: Mapping[int, Emulation] | None = None
 ) -> Measured:
     """Train with this runtime."""
-    from torch.distributed import TCPStore
-
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     assignment = Assignment(
