@@ -26,10 +26,11 @@ def note(connection: Connection, source: str, *, now: datetime) -> int:
     leap = LEAP + int(now.timestamp()) % LEAP
     r = tables.runs.c
     found = connection.execute(select(r.id, r.generation).order_by(r.id)).all()
+    connection.execute(update(tables.runs).values(generation_floor=r.generation + leap))
     connection.execute(
-        update(tables.runs).values(
-            generation_floor=r.generation + leap, touched=r.touched + 1, next_look_at=now
-        )
+        update(tables.runs)
+        .where(r.ended_at.is_(None))
+        .values(touched=r.touched + 1, next_look_at=now)
     )
     for run, generation in found:
         history.record(
