@@ -127,15 +127,19 @@ def read_many(
     rank: int | None = None,
     reduce: Reduce | None = None,
     live: int | None = None,
+    waits_after: int = 0,
 ) -> dict[str, Series]:
     """Return several series along the same `segments` in one pass over what is stored; see
     `read`.
+
+    Args:
+        waits_after: a rank that has told nothing after this step is not waited for.
     """
     wanted = _sources(metrics)
     only_rank = _rank_read(wanted, rank)
     complete_to = None
     if live is not None and only_rank is None:
-        complete_to = _complete_to(connection, run, live)
+        complete_to = _complete_to(connection, run, live, waits_after)
     found_in = told(connection, run, wanted, segments, only_rank)
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
@@ -175,7 +179,8 @@ def windows(
         for each in segments
         if each.last_step > after
     ]
-    return read_many(connection, run, list(metrics), recent, live=live)
+    # A rank that cannot be heard for longer must not blind the rules.
+    return read_many(connection, run, list(metrics), recent, live=live, waits_after=after)
 
 
 def num_skipped(connection: Connection, run: str, segments: Sequence[Segment]) -> int:
@@ -261,15 +266,16 @@ def _rank_read(wanted: Iterable[str], rank: int | None) -> int | None:
     return 0 if all(series.is_same_on_ranks(name) for name in wanted) else None
 
 
-def _complete_to(connection: Connection, run: str, live: int) -> int | None:
-    """Return the newest step that every rank of a living generation has told; None before the
-    first. Its newest rows are in chunks.
+def _complete_to(connection: Connection, run: str, live: int, waits_after: int) -> int | None:
+    """Return the newest step that every rank of a living generation has told, of those that have
+    told one after `waits_after`; None where none has. Its newest rows are in chunks.
     """
     c = sample_chunks.c
     newest = (
         select(func.max(c.last_step).label("step"))
         .where(c.run == run, c.generation == live)
         .group_by(c.rank)
+        .having(func.max(c.last_step) > waits_after)
         .subquery()
     )
     found: int | None = connection.scalar(select(func.min(newest.c.step)))
