@@ -232,13 +232,16 @@ def ranks_of(connection: Connection, run: str, generation: int) -> list[Json]:
     """Return the ranks of one generation."""
     c = tables.ranks.c
     query = select(tables.ranks).where(c.run == run, c.generation == generation).order_by(c.rank)
+    rows = connection.execute(query).mappings().all()
+    # The ranks that share a place follow each other; each holds the next part of its tensors.
+    places = [(row["replica"], row["stage"]) for row in rows]
     return [
         {
             **{
                 name: row[name]
                 for name in ("rank", "generation", "node", "slot", "pid", "stage", "replica")
             },
-            "tensor": 0,
+            "tensor": places[:index].count(places[index]),
             "state": row["state"],
             "last_step": row["last_step"],
             "last_seen_at": at(row["last_seen_at"]),
@@ -247,7 +250,7 @@ def ranks_of(connection: Connection, run: str, generation: int) -> list[Json]:
             "exited_at": at(row["exited_at"]),
             "failure": row["failure"],
         }
-        for row in connection.execute(query).mappings()
+        for index, row in enumerate(rows)
     ]
 
 

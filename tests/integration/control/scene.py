@@ -85,6 +85,7 @@ class Scene:
         node: str = "n1",
         slots: Sequence[int] = (0, 1),
         run: str | None = None,
+        under: Plan | None = None,
     ) -> None:
         """Begin a generation, ending the one before, as a turn would."""
         run = run or self.run
@@ -94,7 +95,7 @@ class Scene:
             parent_generation=parent,
             cause="for the test",
             cause_kind="start" if parent is None else "restore",
-            plan=plan(),
+            plan=under or plan(),
             placements=tuple(Placement(rank, node, slot) for rank, slot in enumerate(slots)),
             checkpoint_every=10,
             resumed_from_step=resumed_from_step,
