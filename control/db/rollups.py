@@ -19,14 +19,14 @@ from datetime import datetime
 import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, select
 
-from control.db import blocks, chunks, history, samples, sealing, series
+from control.db import blocks, chunks, history, samples, sealing, series, stored
 from control.db.ageing import MOST_POINTS, Ages, Stage
 from control.db.bulk import insert_many
 from control.db.chunks import Rows
 from control.db.downsample import thinned
-from control.db.samples import OVER_RANKS
 from control.db.segments import Segment
 from control.db.series import Series
+from control.db.stored import OVER_RANKS
 from control.db.tables import attempts, runs, sample_ageing, sample_blocks, sample_chunks
 from control.db.upsert import upsert
 from control.lineage import ENDLESS
@@ -231,7 +231,7 @@ def _over_ranks(connection: Connection, old: Old, metric: str) -> Rows:
     while start < last_step:
         beyond = [edge for edge in edges if start < edge <= start + most]
         end = beyond[-1] if beyond else next((edge for edge in edges if edge > start), ENDLESS)
-        told = samples.told(
+        told = stored.told(
             connection, old.run, [metric], [Segment(old.generation, start, end)], None
         )
         for by_metric in told.values():

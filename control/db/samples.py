@@ -1,5 +1,6 @@
-"""Samples in SQL: append and read. With `control.db.sealing` and `control.db.rollups`, which
-rewrite what is old, the only module that knows in which form they are stored.
+"""Samples in SQL: append and read. In which form they are stored is known here, to
+`control.db.stored`, and to `control.db.sealing` and `control.db.rollups`, which rewrite what is
+old.
 
 What comes in is a chunk: some rows of one rank with all their columns (`control.db.chunks`). Chunks
 of the tail are joined and then sealed into blocks, one row per column (`control.db.blocks`); long
@@ -11,22 +12,21 @@ is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Table, and_, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Table, and_, func, or_, select, true
 
-from control.db import blocks, chunks, series
+from control.db import blocks, chunks, series, stored
 from control.db.bulk import insert_many
 from control.db.chunks import Rows
 from control.db.segments import Segment
-from control.db.series import TOKENS_PER_S, Series, Told
+from control.db.series import TOKENS_PER_S, Series
+from control.db.stored import within
 from control.db.tables import sample_blocks, sample_chunks
 from trainmaster.metrics import Reduce
 
 __all__ = [
-    "OVER_RANKS",
     "TOKENS_PER_S",
     "Series",
     "append",
@@ -36,12 +36,8 @@ __all__ = [
     "num_skipped",
     "read",
     "read_many",
-    "told",
     "windows",
 ]
-
-OVER_RANKS = -1
-"""The rank under which rolled-up reductions over ranks are stored: one column per kind."""
 
 CHUNK_COLUMNS = (
     "run",
@@ -140,7 +136,7 @@ def read_many(
     complete_to = None
     if live is not None and only_rank is None:
         complete_to = _complete_to(connection, run, live, waits_after)
-    found_in = told(connection, run, wanted, segments, only_rank)
+    found_in = stored.told(connection, run, wanted, segments, only_rank)
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
         of_generation = found_in.get(segment.generation)
@@ -189,7 +185,7 @@ def num_skipped(connection: Connection, run: str, segments: Sequence[Segment]) -
     for table in (sample_chunks, sample_blocks):
         c = table.c
         query = select(c.generation, c.first_step, c.last_step, c.num_skipped).where(
-            c.run == run, c.rank == 0, c.num_skipped > 0, _within(table, segments)
+            c.run == run, c.rank == 0, c.num_skipped > 0, within(table, segments)
         )
         if table is sample_blocks:
             query = query.where(c.metric == "applied")
@@ -242,10 +238,12 @@ def num_rows(
         )
         data = c["columns" if table is sample_chunks else "data"]
         packed = c.rolled_up if table is sample_blocks else true()
-        cut = select(c.generation, packed, data).where(*asked, ~inside, _within(table, segments))
-        for generation, is_chunk, stored in connection.execute(cut):
+        cut = select(c.generation, packed, data).where(*asked, ~inside, within(table, segments))
+        for generation, is_chunk, packed_rows in connection.execute(cut):
             steps = (
-                chunks.decode(stored, ()).steps if is_chunk else blocks.decode(stored).view("<i8")
+                chunks.decode(packed_rows, ()).steps
+                if is_chunk
+                else blocks.decode(packed_rows).view("<i8")
             )
             for segment in segments:
                 if segment.generation == generation:
@@ -282,22 +280,6 @@ def _complete_to(connection: Connection, run: str, live: int, waits_after: int) 
     return found
 
 
-def _within(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
-    """Whether a chunk or a column of a block reaches into a segment."""
-    c = table.c
-    return or_(
-        false(),  # a run that has not begun has no segments
-        *(
-            and_(
-                c.generation == each.generation,
-                c.last_step > each.after_step,
-                c.first_step <= each.last_step,
-            )
-            for each in segments
-        ),
-    )
-
-
 def _inside(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
     """Whether all of it lies in a segment."""
     c = table.c
@@ -311,133 +293,3 @@ def _inside(table: Table, segments: Sequence[Segment]) -> ColumnElement[bool]:
             for each in segments
         )
     )
-
-
-def told(
-    connection: Connection,
-    run: str,
-    wanted: Sequence[str],
-    segments: Sequence[Segment],
-    rank: int | None,
-) -> dict[int, dict[str, Told]]:
-    """Return generation -> metric -> what is stored of it in its segment."""
-    if not segments:
-        return {}
-    # Where both are not one snapshot (a write, on PostgreSQL), what is sealed in between is seen
-    # twice, and then joined, rather than not at all.
-    parts = _tail(connection, run, wanted, segments, rank)
-    sealed, rolled = _sealed(connection, run, wanted, segments, rank)
-    for key, found in sealed.items():
-        parts[key] = [*found, *parts.get(key, ())]
-    bounds = {each.generation: each for each in segments}
-    exact: dict[int, dict[int, Rows]] = {}
-    for (generation, of_rank), found in parts.items():
-        rows = _cut(found, bounds[generation])
-        if len(rows.steps):
-            exact.setdefault(generation, {})[of_rank] = _filled(rows, wanted)
-    generations = exact.keys() | {generation for generation, _, _ in rolled}
-    return {
-        generation: {
-            metric: _told(
-                metric,
-                exact.get(generation, {}),
-                {
-                    of_rank: _cut(found, bounds[generation])
-                    for (of_generation, of_rank, of_metric), found in rolled.items()
-                    if (of_generation, of_metric) == (generation, metric)
-                },
-            )
-            for metric in wanted
-        }
-        for generation in generations
-    }
-
-
-def _told(metric: str, exact: Mapping[int, Rows], rolled: Mapping[int, Rows]) -> Told:
-    ranks = dict(exact)
-    for rank, rows in rolled.items():
-        if rank != OVER_RANKS:
-            more = [_measured(exact[rank], metric)] if rank in exact else []
-            ranks[rank] = chunks.joined([rows, *more])
-    return Told(ranks, rolled.get(OVER_RANKS), frozenset(rolled.keys() - {OVER_RANKS}))
-
-
-def _measured(rows: Rows, metric: str) -> Rows:
-    column = rows.values[metric]
-    known = ~chunks.missing(column)
-    return Rows(rows.steps[known], rows.at[known], {metric: column[known]})
-
-
-def _cut(parts: Sequence[Rows], segment: Segment) -> Rows:
-    return chunks.between(chunks.joined(parts), segment.after_step, segment.last_step)
-
-
-def _filled(rows: Rows, wanted: Sequence[str]) -> Rows:
-    lacking = [name for name in wanted if name not in rows.values]
-    if not lacking:
-        return rows
-    absent = chunks.absent(len(rows.steps))
-    return Rows(rows.steps, rows.at, {**rows.values, **dict.fromkeys(lacking, absent)})
-
-
-def _tail(
-    connection: Connection,
-    run: str,
-    wanted: Sequence[str],
-    segments: Sequence[Segment],
-    rank: int | None,
-) -> dict[tuple[int, int], list[Rows]]:
-    """Return (generation, rank) -> rows of its chunks, the oldest chunk first."""
-    c = sample_chunks.c
-    query = (
-        select(c.generation, c.rank, c.columns)
-        .where(c.run == run, _within(sample_chunks, segments))
-        .order_by(c.id)
-    )
-    if rank is not None:
-        query = query.where(c.rank == rank)
-    found: dict[tuple[int, int], list[Rows]] = {}
-    for generation, of_rank, columns in connection.execute(query):
-        found.setdefault((generation, of_rank), []).append(chunks.decode(columns, wanted))
-    return found
-
-
-_Sealed = dict[tuple[int, int], list[Rows]]
-_RolledUp = dict[tuple[int, int, str], list[Rows]]
-
-
-def _sealed(
-    connection: Connection,
-    run: str,
-    wanted: Sequence[str],
-    segments: Sequence[Segment],
-    rank: int | None,
-) -> tuple[_Sealed, _RolledUp]:
-    """Return (generation, rank) -> rows of its blocks, and (generation, rank, metric) -> rows of
-    what is rolled up.
-    """
-    c = sample_blocks.c
-    query = (
-        select(c.generation, c.rank, c.metric, c.first_step, c.rolled_up, c.data)
-        .where(
-            c.run == run,
-            c.metric.in_([blocks.STEP, blocks.AT, *wanted]),
-            _within(sample_blocks, segments),
-        )
-        .order_by(c.generation, c.rank, c.first_step)
-    )
-    if rank is not None:
-        query = query.where(c.rank == rank)
-    columns: dict[tuple[int, int, int], dict[str, Any]] = {}
-    rolled: _RolledUp = {}
-    for generation, of_rank, metric, first_step, rolled_up, data in connection.execute(query):
-        if rolled_up:
-            names = series.KINDS if of_rank == OVER_RANKS else (metric,)
-            key = (generation, of_rank, metric)
-            rolled.setdefault(key, []).append(chunks.decode(data, names))
-        else:
-            columns.setdefault((generation, of_rank, first_step), {})[metric] = data
-    sealed: _Sealed = {}
-    for (generation, of_rank, _), found in columns.items():
-        sealed.setdefault((generation, of_rank), []).append(blocks.rows_of(found))
-    return sealed, rolled
