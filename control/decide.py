@@ -17,7 +17,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from control import admission, alerts, checkpoints, incidents, recovery, retention, steering
+from control import (
+    admission,
+    alerts,
+    checkpoints,
+    incidents,
+    recovery,
+    retention,
+    silence,
+    steering,
+)
 from control.decision import Decision
 from control.lifecycle import ENDED, State
 from control.rules.evaluate import judge_all
@@ -52,6 +61,7 @@ def _judge_rules(turn: Turn) -> None:
     if attempt is not None:
         judgements = judge_all(turn.snapshot.rules, turn.snapshot.windows)
         alerts.update(turn, judgements, attempt.generation)
+        silence.watch(turn)
         incidents.act(turn, judgements)
         incidents.verify(turn, judgements)
     alerts.close_with_run(turn)
