@@ -7,7 +7,8 @@ from the monotonic clock of this machine, and runs on that in between, so that a
 clock cannot come into a duration.
 
 When the time that is followed has gone forwards (a machine that slept, a clock that was set), it is
-followed at once, and who counts silences is told: nobody could be heard meanwhile. When it has gone
+followed at once, and who counts silences is told: nobody could be heard meanwhile. They are told as
+well when this process was halted for a while. When it has gone
 back, this clock goes at half speed until it is reached: no instant comes before an earlier one. A
 control plane that begins meanwhile begins where the others are, known by what they have written.
 """
@@ -36,6 +37,11 @@ IGNORED_S = 0.05
 
 STEP_S = 1.0
 """From here on time has been set, or the machine has slept; below, clocks drift."""
+
+HALTED_S = 5.0
+"""A process in which nobody has asked for the time for so long was halted: periodic work asks four
+times a second, and this clock looks at its source more often than that.
+"""
 
 SLOW_S = 1.0
 """A reading that took longer says too little."""
@@ -86,21 +92,30 @@ class SteadyClock:
     def __init__(self, source: Source, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._monotonic = monotonic
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._told: list[Callable[[datetime], None]] = []
         begin = source()
         self._anchor, self._anchored_at = max(begin.now, _believed(begin)), monotonic()
+        self._asked_at = self._anchored_at
         self._owed_s = 0.0
         """How far this clock is ahead of its source since `_anchored_at`, and has to slow down."""
 
     def now(self) -> datetime:
         with self._lock:
-            return self._at(self._monotonic())
+            asked_at = self._monotonic()
+            halted_s, self._asked_at = asked_at - self._asked_at, asked_at
+            now = self._at(asked_at)
+            if halted_s > HALTED_S:
+                log.warning("halted for %.1f s; nodes get a whole lease", halted_s)
+                self._tell(now)
+            return now
 
     def when_stepped(self, tell: Callable[[datetime], None]) -> None:
-        """Have `tell` called with the new time before each step forwards."""
+        """Have `tell` called with the new time before it is shown, each time that this clock steps
+        forwards or this process has been halted.
+        """
         self._told.append(tell)
 
     def refresh(self) -> None:
@@ -109,6 +124,7 @@ class SteadyClock:
         Raises:
             TrainmasterError: the source could not be asked.
         """
+        self.now()  # so that this counts as asking
         asked_at = self._monotonic()
         told = self._source()
         answered_at = self._monotonic()
@@ -125,8 +141,7 @@ class SteadyClock:
             return
         if ahead_s < -STEP_S:
             log.warning("time went forwards by %.1f s; nodes get a whole lease", -ahead_s)
-            for tell in self._told:
-                tell(wanted)
+            self._tell(wanted)
         elif ahead_s > STEP_S:
             log.warning("time went back by %.1f s; going slow until it is reached", ahead_s)
         with self._lock:
@@ -156,6 +171,10 @@ class SteadyClock:
                 if trouble != error.message:
                     trouble = error.message
                     log.info("the clock is not compared with its source now: %s", trouble)
+
+    def _tell(self, now: datetime) -> None:
+        for tell in self._told:
+            tell(now)
 
     def _at(self, monotonic_s: float) -> datetime:
         passed_s = monotonic_s - self._anchored_at

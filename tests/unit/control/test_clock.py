@@ -132,6 +132,22 @@ def test_one_that_fell_behind_the_others_catches_up_and_tells():
     assert len(told) == 1
 
 
+def test_a_process_that_was_halted_tells_so_before_it_says_what_time_it_is():
+    world = World()
+    clock = world.clock()
+    told: list[datetime] = []
+    clock.when_stepped(told.append)
+    for _ in range(10):
+        world.passed_s += 4
+        clock.now()
+    assert told == []
+    world.passed_s += 60
+    assert [clock.now()] == told
+    world.passed_s += 1
+    clock.now()
+    assert len(told) == 1
+
+
 def test_what_is_written_absurdly_far_ahead_is_not_believed():
     world = World()
     world.written = NOON + BELIEVED + timedelta(seconds=1)
