@@ -34,6 +34,10 @@ def test_settings_are_read_from_the_environment():
         ("PORT", "x"),
         ("ALLOW_DRILLS", "maybe"),
         ("LOG_LEVEL", "loud"),
+        ("DRAIN_S", "-1"),
+        ("DRAIN_S", "soon"),
+        ("DRAIN_S", "nan"),
+        ("DATABASE_TIMEOUT_S", "0"),
         ("SAMPLES_DAYS", "-1"),
         ("SAMPLES_DAYS", "29"),
         ("SAMPLES_EXACT_DAYS", "1.5"),
@@ -43,3 +47,12 @@ def test_settings_are_read_from_the_environment():
 def test_a_setting_that_cannot_be_understood_is_named(name: str, value: str):
     with pytest.raises(UserError, match=f"TRAINMASTER_{name}"):
         Settings.from_environment({f"TRAINMASTER_{name}": value})
+
+
+def test_it_lingers_only_where_another_control_plane_may_take_over():
+    postgresql = {"TRAINMASTER_DATABASE_URL": "postgresql+psycopg://tm@db/tm"}
+    assert Settings.from_environment({}).drain_s == 0
+    assert Settings.from_environment(postgresql).drain_s == 3
+    asked = {"TRAINMASTER_DRAIN_S": "0"}
+    assert Settings.from_environment({**postgresql, **asked}).drain_s == 0
+    assert Settings.from_environment({"TRAINMASTER_DRAIN_S": "1.5"}).drain_s == 1.5
