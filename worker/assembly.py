@@ -12,7 +12,7 @@ from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
 from worker.bucket import Sharing
-from worker.data.agreement import agree
+from worker.data.agreement import agree, refuse_other_code
 from worker.data.batches import BatchReader
 from worker.emulation import Pace, message_s
 from worker.faults import Faults
@@ -27,7 +27,7 @@ from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
 from worker.tensor_parallel import spread
 from worker.timeline import Meter, measure_messages
-from worker.workload import build_layers, layer_of
+from worker.workload import build_layers, code_sha256, layer_of
 
 
 def course_of(assignment: Assignment) -> Course:
@@ -68,6 +68,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         plan=plan,
         role=role,
     )
+    refuse_other_code(code_sha256(spec.workload), joined.world)
     if joined.place is not None:
         spread(layers, workload, joined.place)
     if role.is_divided:

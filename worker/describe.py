@@ -4,11 +4,7 @@ plane, which has no torch.
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import inspect
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +14,7 @@ from trainmaster.errors import Problem, SpecError
 from trainmaster.plugins import Dataset, Workload, load_workload
 from trainmaster.wire import WorkloadInfo
 from worker import settings
-from worker.workload import build_layer
+from worker.workload import build_layer, code_sha256
 
 
 def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
@@ -40,7 +36,7 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
         num_parameters=sum(layer["parameters"] for layer in layers),
         num_samples=len(dataset),
         weight_unit="tokens" if getattr(built, "weight_unit", None) == "tokens" else "samples",
-        code_sha256=_code_sha256(workload),
+        code_sha256=code_sha256(workload),
         data_sha256=getattr(dataset, "sha256", None),
     )
 
@@ -109,12 +105,6 @@ def _check_loss(workload: Workload, output_1: torch.Tensor, target_1: torch.Tens
         )
     if float(weight) <= 0:
         raise _problem("the weight that loss() gives for the first sample is not above 0")
-
-
-def _code_sha256(path: str) -> str:
-    """Digest the source of the module that the workload is imported from."""
-    source = inspect.getsourcefile(importlib.import_module(path.partition(":")[0]))
-    return hashlib.sha256(Path(source).read_bytes() if source else b"").hexdigest()
 
 
 def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -5,7 +5,10 @@ alone.
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -102,3 +105,9 @@ def build_layer(builder: Callable[[], nn.Module], layer: int) -> nn.Module:
             )
             raise SpecError([Problem("workload", message)])
     return module
+
+
+def code_sha256(path: str) -> str:
+    """Digest the source of the module that a workload is imported from."""
+    source = inspect.getsourcefile(importlib.import_module(path.partition(":")[0]))
+    return hashlib.sha256(Path(source).read_bytes() if source else b"").hexdigest()

@@ -42,6 +42,36 @@ def test_ranks_that_read_different_texts_refuse_to_train(
     assert [process.exitcode for process in ranks] == [outcome] * 3
 
 
+def _same_code(store: str, rank: int, sha256: str) -> None:
+    import torch.distributed as dist
+
+    from worker.data.agreement import refuse_other_code
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
+    assert dist.group.WORLD is not None
+    try:
+        refuse_other_code(sha256, dist.group.WORLD)
+        os._exit(0)
+    except SpecError as error:
+        told = "rank 1 has other code for it (sha256 bbbbbbbbbbbb) than rank 0 (aaaaaaaaaaaa)"
+        os._exit(2 if told in error.message else 3)
+
+
+@pytest.mark.parametrize(
+    ("digests", "outcome"), [((TEXT, TEXT, TEXT), 0), ((TEXT, OTHER, TEXT), 2)]
+)
+def test_ranks_with_other_code_refuse_to_train(
+    tmp_path: Path, digests: tuple[str, ...], outcome: int
+) -> None:
+    store = str(tmp_path / "store")
+    ranks = [FORKS.Process(target=_same_code, args=(store, n, d)) for n, d in enumerate(digests)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(30)
+    assert [process.exitcode for process in ranks] == [outcome] * 3
+
+
 def test_a_text_that_changed_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("the first text, repeated. " * 100)

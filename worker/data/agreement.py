@@ -1,4 +1,4 @@
-"""All ranks must train on the same data, and go on with what they began with."""
+"""All ranks must train on the same data with the same code, and go on with what they began with."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ def agree(sha256: str | None, group: dist.ProcessGroup) -> str | None:
     Raises:
         SpecError: two ranks read different data; on all ranks alike.
     """
-    told = bytes.fromhex(sha256) if sha256 else bytes(_DIGEST_BYTES)
-    mine = torch.frombuffer(bytearray(told), dtype=torch.uint8)
-    parts = [torch.empty_like(mine) for _ in range(group.size())]
-    dist.all_gather(parts, mine, group=group)
-    digests = [part.numpy().tobytes().hex() for part in parts]
+    digests = _gathered(sha256, group)
     known = {digest: rank for rank, digest in enumerate(digests) if digest.strip("0")}
     if len(known) > 1:
         (one, rank), (other, other_rank), *_ = known.items()
@@ -30,6 +26,31 @@ def agree(sha256: str | None, group: dist.ProcessGroup) -> str | None:
         )
         raise SpecError([Problem("data.source", message)])
     return next(iter(known), None)
+
+
+def refuse_other_code(sha256: str, group: dist.ProcessGroup) -> None:
+    """Refuse to train with a workload whose code is not rank 0's; a collective.
+
+    Raises:
+        SpecError: some rank's differs; on all ranks alike.
+    """
+    first, *others = _gathered(sha256, group)
+    for rank, digest in enumerate(others, start=1):
+        if digest != first:
+            message = (
+                f"rank {rank} has other code for it (sha256 {digest[:12]}) than rank 0 "
+                f"({first[:12]}): install the same version on every node"
+            )
+            raise SpecError([Problem("workload", message)])
+
+
+def _gathered(sha256: str | None, group: dist.ProcessGroup) -> list[str]:
+    """Return all ranks' digests; zeros where one knows none."""
+    told = bytes.fromhex(sha256) if sha256 else bytes(_DIGEST_BYTES)
+    mine = torch.frombuffer(bytearray(told), dtype=torch.uint8)
+    parts = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(parts, mine, group=group)
+    return [part.numpy().tobytes().hex() for part in parts]
 
 
 def refuse_changed(saved: object, now: str | None) -> None:
