@@ -11,18 +11,22 @@ from bench.spread import Durations
 
 STEPS_PER_S = 100
 WARM_UP_CALLS = 50
+LEAST_CALLS = 500
 
 
 def flat_out(call: Callable[[int], None], *, seconds: float) -> tuple[Durations, float]:
-    """Call as fast as it goes; return what the calls took, and how many there were a second."""
-    taken, step = list[float](), 0
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        step += 1
-        started = time.perf_counter()
+    """Call as fast as it goes, but `LEAST_CALLS` at least; return what the calls took, and how many
+    seconds all of them took. Those that warm up come before.
+    """
+    taken = list[float]()
+    for step in range(1, WARM_UP_CALLS + 1):
         call(step)
+    began = time.perf_counter()
+    while (gone := time.perf_counter() - began) < seconds or len(taken) < LEAST_CALLS:
+        started = time.perf_counter()
+        call(WARM_UP_CALLS + len(taken) + 1)
         taken.append(time.perf_counter() - started)
-    return Durations.of(taken[WARM_UP_CALLS:] or taken), step / (time.perf_counter() - began)
+    return Durations.of(taken), gone
 
 
 def paced(call: Callable[[int], None], *, seconds: float, computes: bool) -> Durations:

@@ -36,8 +36,9 @@ def main() -> None:
     told: dict[str, object] = {}
     with tempfile.TemporaryDirectory(dir=given.dir) as folder:
         call = _logger(Path(folder) / "spool")
-        durations, per_s = flat_out(call, seconds=given.seconds)
-        told["flat_out"] = {**durations.json(), "points_per_s": per_s * len(STEP_METRIC_NAMES)}
+        durations, taken = flat_out(call, seconds=given.seconds)
+        points = durations.calls * len(STEP_METRIC_NAMES)
+        told["flat_out"] = {**durations.json(), "points_per_s": points / taken}
         told["computing"] = paced(call, seconds=given.seconds, computes=True).json()
         told["idle"] = paced(call, seconds=given.seconds, computes=False).json()
         _fill_disk()

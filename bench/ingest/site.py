@@ -93,9 +93,15 @@ def site(kind: str, nodes: Sequence[str]) -> Iterator[Site]:
         token = home.token(ADMIN_TOKEN)
         here.headers = {"Authorization": f"Bearer {token}"}
         here.client = stack.enter_context(Client(f"http://127.0.0.1:{port}", token, timeout_s=120))
-        for node in nodes:
-            _start_agent(here, node)
-        yield here
+        try:
+            for node in nodes:
+                _start_agent(here, node)
+            yield here
+        except Exception as error:
+            # The logs go with the folder.
+            for path in sorted(root.glob("*.log")):
+                error.add_note(f"{path.name} ends with:\n{path.read_text()[-2000:]}")
+            raise
 
 
 def _start_agent(here: Site, node: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +35,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--points", type=int, default=100_000, help="of the series that is read")
     given = parser.parse_args()
+    # So that an end from outside also ends what a peer has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     # What peers print is not the answer.
     with redirect_stdout(sys.stderr):
         told = _measure(given.peer, given.seconds, given.points)
@@ -54,14 +57,15 @@ def _measure(name: str, seconds: float, points: int) -> dict[str, Any]:
         return lambda step: peer.log(step, prepared[step % PREPARED])
 
     with _made(module.make) as (peer, folder):
-        durations, per_s = flat_out(logging_with(peer), seconds=seconds)
-        calls = per_s * seconds
+        empty_bytes = bytes_below(folder)
+        durations, taken = flat_out(logging_with(peer), seconds=seconds)
         began = time.perf_counter()
         peer.finish()
-        taken = seconds + time.perf_counter() - began
+        taken += time.perf_counter() - began
+        points_told = durations.calls * len(NAMES)
         told["flat_out"] = durations.json()
-        told["points_per_s"] = calls * len(NAMES) / taken
-        told["bytes_per_point"] = bytes_below(folder) / (calls * len(NAMES))
+        told["points_per_s"] = points_told / taken
+        told["bytes_per_point"] = (bytes_below(folder) - empty_bytes) / points_told
     with _made(module.make) as (peer, _):
         for life, computes in (("computing", True), ("idle", False)):
             told[life] = paced(logging_with(peer), seconds=seconds, computes=computes).json()

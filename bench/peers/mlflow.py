@@ -28,7 +28,7 @@ class MLflow:
             port = probe.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
-        command += ["--port", str(port), "--workers", "2"]
+        command += ["--port", str(port), "--workers", "1"]
         command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
         command += ["--default-artifact-root", str(folder / "artifacts")]
         with (folder / "server.log").open("wb") as log:
