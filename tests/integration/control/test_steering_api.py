@@ -346,6 +346,15 @@ def test_series_over_http_are_as_the_contract_has_them(here: Plane, scene: Scene
     ]  # fmt: skip
     assert (told["unit"], told["total_points"], told["downsampled"]) == ("nats", 3, False)
     assert told["points"][0][3].endswith("Z")
+    begun = here.people["viewer"].get(path, metric="loss", after="", columns=True, after_step=24)
+    assert (begun["columns"]["step"], begun["columns"]["value"]) == (
+        [25, 26, 27],
+        [1.0, "NaN", None],
+    )
+    more = here.people["viewer"].get(path, metric="loss", after=begun["cursor"], after_step=24)
+    assert (more["points"], more["reset"], more["cursor"]) == ([], False, begun["cursor"])
+    wrong = here.people["viewer"].call("GET", path, params={"metric": "loss", "after": "x"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_cursor")
     unknown = here.people["viewer"].call("GET", path, params={"metric": "losss"})
     assert (unknown.status_code, unknown.json()["code"]) == (400, "unknown_metric")
     assert here.people["viewer"].call("GET", path, params={"metric": "loss", "rank": "x"}
