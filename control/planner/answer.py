@@ -18,6 +18,9 @@ from trainmaster.plan import Plan
 from trainmaster.schedules import fused, named
 
 MAX_BARS = 4000
+SEARCHING = 0.7
+"""Of a time limit, what the search may take."""
+
 Placed = list[list[list[int]]]
 
 
@@ -28,13 +31,16 @@ def answer(
 
     Args:
         clock: seconds, for how long the search took, and to end it in time.
-        limit_s: how long the search may take; None means as long as it needs.
+        limit_s: how long the search may take; None means as long as it needs. A scenario may ask
+            for less (`time_limit_s`); then some of that is left for the explanation.
 
     Raises:
         SpecError: what is wrong with the scenario, or that no plan fits.
     """
     started = clock()
     scenario = read_scenario(given)
+    if scenario.time_limit_s is not None:
+        limit_s = min(SEARCHING * scenario.time_limit_s, limit_s or math.inf)
     stop = never if limit_s is None else lambda: clock() - started > limit_s
     found = search(scenario, stop=stop)
     return told(found, clock() - started)

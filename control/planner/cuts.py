@@ -7,7 +7,7 @@ stages after it, and before the last gradient has gone up from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import combinations
 
@@ -54,6 +54,10 @@ class CutCosts:
     params: Floats
     kept: Floats
     once: Floats
+
+    def only(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> CutCosts:
+        """Return some of the cuts."""
+        return CutCosts(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 def cut_costs(

@@ -23,6 +23,7 @@ from control.planner.cuts import (
     step_bounds,
     sync_tails,
 )
+from control.planner.scenario import Ints
 
 Block = tuple[int, ...]
 """How many nodes of each kind one pipeline has."""
@@ -32,7 +33,7 @@ TIE = 1e-9
 
 
 class Entry(NamedTuple):
-    """One way to run a block's share: a bound on the whole step, and the pipeline."""
+    """One way to run a block's share: a bound below the whole step, and the pipeline."""
 
     bound: float
     pipe: Pipe
@@ -148,31 +149,37 @@ class Exact:
 
     Attributes:
         best: improved in place; a good draft to begin with prunes much.
-        stop: asked now and then whether time is up.
-        least_share: fewest micro-batches of a pipeline per stage: 1 where the runtime needs as many
-            micro-batches as stages, 0 where one will do.
+        stop: asked now and then whether time is up; then `stopped`, and `best` need not be the
+            optimum.
     """
 
     model: Model
     best: Best
     stop: Callable[[], bool]
     stopped: bool = False
-    _costs: dict[tuple[tuple[int, ...], int, bool], CutCosts] = field(default_factory=dict)
+    _binding: bool = False
+    _alive: dict[tuple[object, ...], tuple[int, list[tuple[Ints, CutCosts]]]] = field(
+        default_factory=dict
+    )
+    _bounds: dict[tuple[Pipe, Setting, int], float] = field(default_factory=dict)
     _entries: dict[tuple[object, ...], list[Entry]] = field(default_factory=dict)
-    _caps: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def search(self) -> None:
         """Improve `best` to the optimum, unless stopped."""
         s = self.model.scenario
         sets = groupings(s.counts, min(s.max_stages, s.layers.count), self._most_replicas())
-        for b, schedule, recompute in product(s.micro_batches, s.schedules, s.recomputes):
-            for zero in s.zeros:
+        for b, schedule in product(s.micro_batches, s.schedules):
+            # Sharded states and recompute only ever help where memory binds.
+            for recompute, zero in product(sorted(s.recomputes), sorted(s.zeros)):
+                self._binding = False
                 setting = Setting(b, schedule, zero, recompute)
                 for blocks_ in sets:
                     if len(blocks_) >= s.min_replicas and len(blocks_) <= s.global_batch // b:
                         self._grouping(blocks_, setting)
                     if self.stopped:
                         return
+                if not self._binding:
+                    break
 
     def _most_replicas(self) -> int:
         s = self.model.scenario
@@ -187,14 +194,16 @@ class Exact:
         if self.stop():
             self.stopped = True
             return
-        caps: dict[Block, int] = {}
+        caps = list(rough)
         for position, block in enumerate(blocks_):
-            if block not in caps:
-                caps[block] = self._cap(block, setting, replicas, rough[position], total)
-            others = sum(caps.get(each, rough[at]) for at, each in enumerate(blocks_))
-            if others < total or caps[block] < 1:
+            if position and block == blocks_[position - 1]:
+                caps[position] = caps[position - 1]
+            else:
+                least = max(1, total - (sum(caps) - caps[position]))
+                caps[position] = self._cap(block, setting, replicas, least, caps[position])
+            if caps[position] < 1 or sum(caps) < total:
                 return
-        self._shares(blocks_, [caps[block] for block in blocks_], setting, total, [])
+        self._shares(blocks_, caps, setting, total, [])
 
     def _rough_cap(self, block: Block, setting: Setting, total: int) -> int:
         """Return how many micro-batches a block can take at most, by its speed alone."""
@@ -202,13 +211,18 @@ class Exact:
         limit = self.best.step_s * (1 + TIE)
         return total if limit == math.inf else min(total, int(limit / unit))
 
-    def _cap(self, block: Block, setting: Setting, replicas: int, rough: int, total: int) -> int:
-        """Return the most micro-batches for which the block has an entry."""
-        low, high = 0, min(rough, total - replicas + 1)
+    def _cap(self, block: Block, setting: Setting, replicas: int, least: int, most: int) -> int:
+        """Return the most micro-batches for which the block has an entry; 0 if it has none for the
+        least that it must take.
+        """
+        total = self.model.scenario.global_batch // setting.micro_batch
+        low, high = least - 1, min(most, total - replicas + 1)
         while low < high:
-            middle = (low + high + 1) // 2
-            if self._entries_of(block, middle, setting, replicas):
+            middle = (low + high + 1) // 2 if low >= least else least
+            if self._entries_of(block, middle, setting, replicas, least):
                 low = middle
+            elif middle == least:
+                return 0
             else:
                 high = middle - 1
         return low
@@ -231,13 +245,13 @@ class Exact:
         if at and blocks_[at] == blocks_[at - 1]:
             high = min(high, shares[-1])
         for share in range(high, max(1, left - others) - 1, -1):
-            if self._entries_of(blocks_[at], share, setting, len(blocks_)):
+            if self._entries_of(blocks_[at], share, setting, len(blocks_), share):
                 self._shares(blocks_, caps, setting, left - share, [*shares, share])
 
     def _combine(self, blocks_: tuple[Block, ...], shares: list[int], setting: Setting) -> None:
         """Judge each combination of entries whose bounds leave hope."""
         lists = [
-            self._entries_of(block, share, setting, len(blocks_))
+            self._entries_of(block, share, setting, len(blocks_), share)
             for block, share in zip(blocks_, shares, strict=True)
         ]
         self._choose(lists, [], setting)
@@ -251,52 +265,92 @@ class Exact:
                     return  # nothing is reduced
             return
         for entry in lists[len(chosen)]:
-            if entry.bound > self.best.step_s * (1 + TIE):
+            limit = self.best.step_s * (1 + TIE)
+            if entry.bound > limit:
                 break
-            self._choose(lists, [*chosen, entry.pipe], setting)
+            if self._simulated(entry.pipe, setting, len(lists)) <= limit:
+                self._choose(lists, [*chosen, entry.pipe], setting)
 
-    def _entries_of(self, block: Block, share: int, setting: Setting, replicas: int) -> list[Entry]:
+    def _simulated(self, pipe: Pipe, setting: Setting, replicas: int) -> float:
+        """Return what a step takes at least with this pipeline, from its simulation."""
+        times = self.model.times(pipe, setting)
+        if replicas == 1:
+            return times.end
+        key = (pipe, setting, replicas)
+        found = self._bounds.get(key)
+        if found is None:
+            s = self.model.scenario
+            ends = np.cumsum(pipe.layers)
+            sums = s.layers.sums[1]
+            params = (sums[ends] - sums[ends - np.array(pipe.layers)])[None]
+            tails = sync_tails(s, pipe.kinds, params, setting, replicas)[0]
+            found = max(times.end, float((np.array(times.stage_ends) + tails).max()))
+            self._bounds[key] = found
+        return found
+
+    def _entries_of(
+        self, block: Block, share: int, setting: Setting, replicas: int, least: int
+    ) -> list[Entry]:
         """Return the ways to run `share` micro-batches on a block that may be part of a better
-        plan, best first.
+        plan, the most hopeful first. No share below `least` will be asked for soon.
         """
         key = (block, share, setting.micro_batch, *setting[1:4], replicas)
         found = self._entries.get(key)
         if found is None:
-            found = []
-            for order in orders(block):
-                found += self._entries_of_order(order, share, setting, replicas)
-            found.sort()
-            self._entries[key] = found
+            found = self._entries[key] = self._sought(block, share, setting, replicas, least)
         return found
 
-    def _entries_of_order(
-        self, order: tuple[int, ...], share: int, setting: Setting, replicas: int
+    def _sought(
+        self, block: Block, share: int, setting: Setting, replicas: int, least: int
     ) -> list[Entry]:
         s = self.model.scenario
-        if s.runtime and setting.schedule == "1f1b" and share < len(order):
+        if s.runtime and setting.schedule == "1f1b" and share < sum(block):
             return []
-        key = (order, setting.micro_batch, setting.recompute)
-        costs = self._costs.get(key)
-        if costs is None:
-            counts = all_cuts(s.layers.count, len(order))
-            costs = cut_costs(s, order, counts, setting)
-            if costs.counts.size < 200_000:
-                self._costs[key] = costs
         limit = self.best.step_s * (1 + TIE)
-        bounds = step_bounds(s, order, costs, share, setting, replicas)
-        fits = fitting(s, order, costs, share, setting, replicas)
-        rows = np.flatnonzero(fits & (bounds <= limit) & np.isfinite(bounds))
-        tails = sync_tails(s, order, costs.params[rows], setting, replicas)
         found = []
-        for row, tail in zip(rows, tails, strict=True):
-            pipe = Pipe(order, tuple(costs.counts[row].tolist()), share)
-            times = self.model.times(pipe, setting)
-            bound = times.end
-            if replicas > 1:
-                bound = max(bound, float((np.array(times.stage_ends) + tail).max()))
-            if bound <= limit:
-                found.append(Entry(bound, pipe))
+        for kinds, costs in self._living(block, setting, least):
+            bounds = step_bounds(s, kinds, costs, share, setting, replicas)
+            hopeful = (bounds <= limit) & np.isfinite(bounds)
+            if not hopeful.any():
+                continue
+            fits = fitting(s, kinds, costs, share, setting, replicas)
+            self._binding = self._binding or bool((hopeful & ~fits).any())
+            for row in np.flatnonzero(fits & hopeful):
+                order, layers = tuple(kinds[row].tolist()), tuple(costs.counts[row].tolist())
+                found.append(Entry(float(bounds[row]), Pipe(order, layers, share)))
+        found.sort()
         return found
+
+    def _living(self, block: Block, setting: Setting, least: int) -> list[tuple[Ints, CutCosts]]:
+        """Return the ways to run a block that are not ruled out with `least` micro-batches: more
+        only take longer.
+        """
+        key = (block, *setting[:2], setting.recompute)
+        kept = self._alive.get(key)
+        if kept is None or kept[0] > least:
+            limit = self.best.step_s * (1 + TIE)
+            parts = []
+            for kinds, costs in self._ways(block, setting):
+                rows = step_bounds(self.model.scenario, kinds, costs, least, setting, 1) <= limit
+                if rows.any():
+                    parts.append((kinds[rows], costs.only(rows)))
+            kept = self._alive[key] = (least, parts)
+        return kept[1]
+
+    def _ways(self, block: Block, setting: Setting) -> Iterator[tuple[Ints, CutCosts]]:
+        """Yield all orders of a block with all cuts, some at a time, a row for each."""
+        s = self.model.scenario
+        cuts = all_cuts(s.layers.count, sum(block))
+        listed = list(orders(block))
+        some = max(1, _ROWS // len(cuts))
+        for first in range(0, len(listed), some):
+            part = np.array(listed[first : first + some], dtype=np.int64)
+            kinds = np.repeat(part, len(cuts), axis=0)
+            yield kinds, cut_costs(s, kinds, np.tile(cuts, (len(part), 1)), setting)
+
+
+_ROWS = 8_000
+"""Ways that are judged at once: their arrays stay in a core's cache."""
 
 
 def unit_bound(model: Model, block: Block, setting: Setting) -> float:

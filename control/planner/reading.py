@@ -327,6 +327,7 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
         min_replicas=least,
         bwd_mult=reader.number("bwd_mult", 2.0),
         grad_bytes=reader.number("grad_bytes", 2.0),
+        time_limit_s=reader.number("time_limit_s") if "time_limit_s" in given else None,
         input_bytes=reader.number("input_bytes", 0.0, zero=True),
         fixed=next(
             (

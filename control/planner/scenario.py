@@ -70,6 +70,7 @@ class Scenario:
         lat: seconds, likewise.
         max_stages: how long a pipeline may be.
         max_replicas: how many pipelines there may be.
+        time_limit_s: how long an answer may take.
         warnings: what was not understood, or is odd.
         runtime: whether only plans are wanted that the runtime carries out.
     """
@@ -96,6 +97,7 @@ class Scenario:
     input_bytes: float = 0.0
     fixed: float = 0.0
     runtime: bool = False
+    time_limit_s: float | None = None
     warnings: tuple[str, ...] = field(default=())
 
     @property

@@ -19,7 +19,7 @@ from control.planner.scenario import Scenario
 from control.planner.seeds import Mix, by_knapsack, improved, judge, quick_mix, replica_choices
 from trainmaster.errors import Problem, SpecError
 
-EXACT_WORK = 400_000.0
+EXACT_WORK = 4_000_000.0
 """Stages of cuts that an exhaustive search may have to judge for it to be begun."""
 
 SMALL = 8
@@ -124,6 +124,7 @@ def _sow(model: Model, best: Best, stop: Callable[[], bool]) -> None:
                 kept=120 if large else 40,
                 replicas=max(2, min(s.max_replicas, s.num_nodes // 6)),
                 floor_s=lower_bound(s).step_s,
+                stop=stop,
             )
 
 

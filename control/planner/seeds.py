@@ -5,7 +5,7 @@ knapsack over templates finds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -178,7 +178,14 @@ def island(counts: Sequence[int]) -> tuple[int, tuple[int, ...]]:
 
 
 def by_knapsack(
-    model: Model, setting: Setting, best: Best, *, kept: int, replicas: int, floor_s: float
+    model: Model,
+    setting: Setting,
+    best: Best,
+    *,
+    kept: int,
+    replicas: int,
+    floor_s: float,
+    stop: Callable[[], bool],
 ) -> None:
     """Try the sets that the knapsack finds: of templates whose cuts meet, and of any."""
     s = model.scenario
@@ -187,6 +194,8 @@ def by_knapsack(
         return
     near_s = best.step_s if best.step_s < math.inf else floor_s * 1.3
     for parts in PARTS:
+        if stop() and best.draft is not None:
+            return
         if s.layers.count % parts == 0 and parts <= s.num_nodes:
             choice = aligned_templates(
                 s, setting, counts, parts, step_s=near_s, replicas=replicas, kept=kept

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from control.planner.answer import place, plan_json
+from control.planner.answer import answer, place, plan_json
 from control.planner.cost import Model, Pipe, Setting
 from control.planner.cuts import cut_costs, stage_end_bounds
 from control.planner.reading import read_scenario
@@ -119,6 +119,16 @@ def test_a_search_that_is_stopped_gives_the_best_plan_so_far():
     assert stopped.stopped
     assert stopped.model.fits(stopped.draft)
     assert search(scenario).verdict.step_s <= stopped.verdict.step_s
+
+
+def test_a_scenarios_time_limit_is_kept():
+    seconds = iter(range(10**9))
+    told = answer(
+        {**cluster({"A": 12, "B": 9}, layers=24), "time_limit_s": 5.0},
+        clock=lambda: float(next(seconds)),
+    )
+    assert any("time was up" in each for each in told["warnings"])
+    assert told["step_time_s"] > told["lower_bound_s"]
 
 
 def test_a_slow_far_node_is_left_out():
