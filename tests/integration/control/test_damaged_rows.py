@@ -11,9 +11,10 @@ from control.clock import SystemClock
 from control.db import history, tables, unreadable
 from control.db.engine import Database
 from control.reconciler import Reconciler
+from control.serving import mend
+from control.settings import Settings
 from tests.integration.control.api import FakeNode, Plane, plane
 from tests.integration.control.scene import Scene, columns
-from tests.integration.control.test_serving import command
 from trainmaster.errors import UserError
 from trainmaster.home import Home
 
@@ -126,10 +127,7 @@ def test_a_b04_a_spec_is_mended_from_the_newest_attempt(
     with pytest.raises(UserError, match="nothing to mend"), db.write() as connection:
         unreadable.mend(connection, run, actor="ann", now=SystemClock().now())
     damage(db, "runs", "spec", NO_SPEC, run)
-    settings = {"TRAINMASTER_DATABASE_URL": db.url}
-    done = command(tmp_path / "home", "mend", run, **settings)
-    assert done.returncode == 0, done.stderr
-    assert "generation 1" in done.stderr
+    assert mend(Settings(Home(tmp_path / "home"), database_url=db.url), run) == 1
     assert scene.row(tables.runs)["spec"] == before
     assert scene.rows(tables.events)[-1]["kind"] == "run_mended"
     assert scene.rows(tables.audit)[-1]["data"]["was"].replace(" ", "") == '{"name":"alpha"}'

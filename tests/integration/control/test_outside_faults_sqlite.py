@@ -119,7 +119,7 @@ def test_damage_at_work_is_answered_with_the_way_back_and_does_not_run_hot(
         assert degraded.status_code == 503
         assert int(degraded.headers["Retry-After"]) >= 10
         # Each piece of periodic work tells of it once, however often it tries.
-        threading.Event().wait(3)
+        threading.Event().wait(1.5)
         assert capfd.readouterr().err.count("is put off") <= 5
     refused = command(home, "serve")
     assert refused.returncode == 2
