@@ -116,7 +116,7 @@ class ControlPlane:
     def epochs(self) -> list[int]:
         """The epochs with which it has led so far, by its log."""
         told = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return [int(each) for each in re.findall(r"leads since epoch (\d+)", told)]
+        return [int(each) for each in re.findall(r"leadership: leads since epoch (\d+)", told)]
 
     @property
     def token(self) -> str:
