@@ -175,7 +175,6 @@ def windows(
         for each in segments
         if each.last_step > after
     ]
-    # A rank that cannot be heard for longer must not blind the rules.
     return read_many(connection, run, list(metrics), recent, live=live, waits_after=after)
 
 

@@ -75,6 +75,8 @@ class Windows:
             metrics,
             _beyond(segments, after),
             live=newest.generation if newest.ended_at is None else None,
+            # A rank that cannot be heard for longer must not blind the rules.
+            waits_after=max(0, last_step - WINDOW_STEPS),
         )
         windows = {
             metric: _after(kept.windows[metric], last_step - WINDOW_STEPS)

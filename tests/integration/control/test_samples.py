@@ -108,28 +108,15 @@ def test_ranks_become_one_value_as_asked_and_wait_for_the_slowest_teller(scene: 
 
 
 def test_rules_do_not_wait_for_a_rank_that_is_silent_for_a_whole_window(scene: Scene) -> None:
-    tell(scene, range(1, 11), rank=1, compute_s=3.0)
-    for told, newest in ((range(1, 501), (10, 2.0)), (range(501, 701), (700, 1.0))):
-        tell(scene, told, rank=0, compute_s=1.0)
-        assert window_of(scene, "compute_s")[-1] == newest
-        assert points(scene, "compute_s")[-1] == [1, 10, 2.0]
-
-
-def window_of(scene: Scene, metric: str) -> list[tuple[int, float]]:
-    with scene.db.read() as connection:
-        attempts = queries.attempts_of(connection, scene.run)
-        last_step = attempts[-1].last_step
-        assert last_step is not None
-        found = samples.windows(
-            connection,
-            scene.run,
-            [metric],
-            surviving(attempts),
-            newest=512,
-            last_step=last_step,
-            live=1,
-        )[metric]
-    return list(zip(found.steps.tolist(), found.values.tolist(), strict=True))
+    tell(scene, range(1, 11), rank=1, step_time_s=3.0)
+    for told, newest in ((range(1, 501), (10, 3.0)), (range(501, 701), (700, 1.0))):
+        tell(scene, told, rank=0, step_time_s=1.0)
+        with scene.db.read() as connection:
+            loaded = load(connection, scene.run, now=scene.clock.now(), control_up_since=None)
+        assert loaded is not None
+        last = loaded.snapshot.windows["step_time_s"][-1]
+        assert (last.step, last.value) == newest
+        assert points(scene, "step_time_s")[-1] == [1, 10, 2.0]
 
 
 def test_a_measured_nan_is_not_averaged_away_and_a_missing_value_is(scene: Scene) -> None:
