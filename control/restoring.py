@@ -22,7 +22,7 @@ from control.snapshot import Checkpoint, LrWindow, Range, RunSnapshot
 from trainmaster.batches import batches_of_steps, normalise
 from trainmaster.document import Document, problems_of
 from trainmaster.errors import SpecError, UserError
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan, resolve, workload_problems
 
 MAX_SKIP_STEPS = 1_000_000
 MAX_LR_FACTOR = 10.0
@@ -216,11 +216,17 @@ def _plan(snapshot: RunSnapshot, args: Mapping[str, Any]) -> Plan | None:
         ask = ParallelAsk.model_validate(dict(asked))
     except ValidationError as error:
         raise SpecError(problems_of(error, ParallelAsk, Document(dict(asked)))) from error
-    return resolve(
+    plan = resolve(
         ask,
         num_layers=workload.num_layers,
         global_batch=snapshot.run.spec.train.global_batch,
     )
+    problems = workload_problems(
+        plan, tensor_units=workload.tensor_units, brings_optimizer=workload.brings_optimizer
+    )
+    if problems:
+        raise SpecError(problems)
+    return plan
 
 
 def _fork(snapshot: RunSnapshot, checkpoint: Checkpoint) -> int:

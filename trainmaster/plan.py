@@ -231,6 +231,46 @@ def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Pro
     return problems
 
 
+def workload_problems(
+    plan: Plan, *, tensor_units: int | None, brings_optimizer: bool
+) -> list[Problem]:
+    """Return why `plan` cannot run a workload of this kind.
+
+    Args:
+        tensor_units: what the ranks of a place must divide; None where its tensors cannot be
+            spread.
+        brings_optimizer: whether it has its own, which must see whole parameters.
+    """
+    problems = []
+    if plan.tensor > 1 and tensor_units is None:
+        problems.append(
+            Problem(
+                "parallel.tensor",
+                f"{plan.tensor} needs a workload that has tensor_parallel(layer); use 1",
+            )
+        )
+    elif plan.tensor > 1 and tensor_units is not None and tensor_units % plan.tensor:
+        fitting = max(part for part in range(1, plan.tensor) if tensor_units % part == 0)
+        problems.append(
+            Problem(
+                "parallel.tensor",
+                f"{plan.tensor} ranks cannot share {tensor_units} units evenly; {fitting} would "
+                "fit",
+            )
+        )
+    if brings_optimizer and plan.tensor > 1:
+        problems.append(Problem("parallel.tensor", _OWN_OPTIMIZER.format(1)))
+    if brings_optimizer and plan.zero > 0 and plan.replicas > 1:
+        problems.append(Problem("parallel.zero", _OWN_OPTIMIZER.format(0)))
+    return problems
+
+
+_OWN_OPTIMIZER = (
+    "the workload brings its own optimizer, which would see only parts of parameters: use {}, or "
+    "the spec's optimizer"
+)
+
+
 def _pipeline_problems(
     plan: Plan, replica: int, pipeline: Pipeline, num_layers: int
 ) -> list[Problem]:

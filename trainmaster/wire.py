@@ -312,6 +312,11 @@ class SyncReply(Message):
 class WorkloadInfo(Message):
     """What `describe` found out about a workload: one entry per layer, sizes in parameters and
     bytes.
+
+    Attributes:
+        tensor_units: what the ranks of a place must divide; None where its tensors cannot be
+            spread.
+        brings_optimizer: whether it has its own instead of the spec's.
     """
 
     num_layers: int
@@ -321,3 +326,5 @@ class WorkloadInfo(Message):
     weight_unit: Literal["tokens", "samples"] = "samples"
     code_sha256: str
     data_sha256: str | None = None
+    tensor_units: int | None = None
+    brings_optimizer: bool = False

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from trainmaster.batches import normalise
 from trainmaster.errors import Problem, SpecError
 from trainmaster.layout import RankRole, roles, sample_range
-from trainmaster.plugins import WithOptimizer, Workload, load_workload
+from trainmaster.plan import workload_problems
+from trainmaster.plugins import WithOptimizer, WithTensorParallel, Workload, load_workload
 from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
@@ -68,6 +69,13 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         plan=plan,
         role=role,
     )
+    problems = workload_problems(
+        plan,
+        tensor_units=workload.tensor_units if isinstance(workload, WithTensorParallel) else None,
+        brings_optimizer=isinstance(workload, WithOptimizer),
+    )
+    if problems:
+        raise SpecError(problems)
     refuse_other_code(code_sha256(spec.workload), joined.world)
     if joined.place is not None:
         spread(layers, workload, joined.place)
@@ -123,15 +131,14 @@ def optimizer_of(pieces: Sequence[Piece], spec: OptimizerSpec, workload: Workloa
         SpecError: it is one that may not be given parts of parameters.
     """
     divided = [piece for piece in pieces if tuple(piece.updated.shape) != piece.shape]
-    if divided and (isinstance(workload, WithOptimizer) or spec.name in NEED_WHOLE_PARAMETERS):
-        own = isinstance(workload, WithOptimizer)
-        who = "the workload brings its own optimizer, which" if own else spec.name
+    own = isinstance(workload, WithOptimizer)
+    if divided and not own and spec.name in NEED_WHOLE_PARAMETERS:
         message = (
-            f"{who} would see only a part of {divided[0].name}: "
-            "use zero 0 and tensor 1, or adamw or sgd of the spec"
+            f"{spec.name} would see only a part of {divided[0].name}: use zero 0 and tensor 1, or "
+            "adamw or sgd"
         )
-        path = "workload" if own else "train.optimizer.name"
-        raise SpecError([Problem(path, message)])
+        raise SpecError([Problem("train.optimizer.name", message)])
+    assert not (divided and own), "refused with the plan"
     # Built in the order of the layers, whatever the order of buckets.
     ordered = sorted(pieces, key=lambda piece: layer_of(piece.name))
     return Optimizer([(piece.name, piece.updated) for piece in ordered], spec, workload)

@@ -11,7 +11,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainmaster.errors import Problem, SpecError
-from trainmaster.plugins import Dataset, Workload, load_workload
+from trainmaster.plugins import (
+    Dataset,
+    WithOptimizer,
+    WithTensorParallel,
+    Workload,
+    load_workload,
+)
 from trainmaster.wire import WorkloadInfo
 from worker import settings
 from worker.workload import build_layer, code_sha256
@@ -38,6 +44,8 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
         weight_unit="tokens" if getattr(built, "weight_unit", None) == "tokens" else "samples",
         code_sha256=code_sha256(workload),
         data_sha256=getattr(dataset, "sha256", None),
+        tensor_units=built.tensor_units if isinstance(built, WithTensorParallel) else None,
+        brings_optimizer=isinstance(built, WithOptimizer),
     )
 
 

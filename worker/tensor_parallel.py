@@ -22,11 +22,6 @@ def spread(layers: StageLayers, workload: Workload, group: dist.ProcessGroup) ->
     if not isinstance(workload, WithTensorParallel):
         message = f"{group.size()} needs a workload that has tensor_parallel(layer); use 1"
         raise SpecError([Problem("parallel.tensor", message)])
-    units = workload.tensor_units
-    if units % group.size():
-        fitting = max(part for part in range(1, group.size()) if units % part == 0)
-        message = f"{group.size()} ranks cannot share {units} units evenly; {fitting} would fit"
-        raise SpecError([Problem("parallel.tensor", message)])
     mesh = DeviceMesh.from_group(group, "cpu", mesh_dim_names=("tensor",))
     for layer, module in layers.layers.items():
         styles = dict(workload.tensor_parallel(int(layer)))

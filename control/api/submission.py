@@ -17,7 +17,7 @@ from control.snapshot import Node
 from trainmaster import document
 from trainmaster.document import Document
 from trainmaster.errors import Problem, SpecError, UnavailableError
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan, resolve, workload_problems
 from trainmaster.spec import PlacementSpec, RunSpec
 from trainmaster.wire import WorkloadInfo
 
@@ -65,9 +65,14 @@ def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) 
         SpecError: it does not fit the model, the batch, or the nodes that are known.
     """
     plan = resolve(ask, num_layers=info.num_layers, global_batch=spec.train.global_batch)
+    problems = workload_problems(
+        plan, tensor_units=info.tensor_units, brings_optimizer=info.brings_optimizer
+    )
     problem = unplaceable(shell, plan, spec.placement)
     if problem is not None:
-        raise SpecError([problem])
+        problems.append(problem)
+    if problems:
+        raise SpecError(problems)
     return plan
 
 

@@ -4,7 +4,15 @@ from hypothesis import strategies as st
 
 from trainmaster import layout
 from trainmaster.errors import SpecError
-from trainmaster.plan import ParallelAsk, PipelineAsk, Plan, even_split, plan_problems, resolve
+from trainmaster.plan import (
+    ParallelAsk,
+    PipelineAsk,
+    Plan,
+    even_split,
+    plan_problems,
+    resolve,
+    workload_problems,
+)
 
 
 def refusals(ask: ParallelAsk, *, num_layers: int = 8, global_batch: int = 64) -> str:
@@ -166,3 +174,21 @@ def test_the_default_micro_batch_gives_each_stage_enough_work():
     plan = resolve(ParallelAsk(replicas=2, stages=2), num_layers=8, global_batch=64)
     assert plan.micro_batch == 4
     assert plan.shares == [8, 8]
+
+
+def test_what_a_workload_does_not_allow_is_refused_with_what_would_do():
+    ask = ParallelAsk(replicas=2, tensor=4, zero=1, micro_batch=8)
+    plan = resolve(ask, num_layers=8, global_batch=64)
+
+    def told(units: int | None, own: bool) -> list[tuple[str, str]]:
+        found = workload_problems(plan, tensor_units=units, brings_optimizer=own)
+        return [(problem.path, problem.message) for problem in found]
+
+    assert told(8, False) == []
+    assert told(None, False) == [
+        ("parallel.tensor", "4 needs a workload that has tensor_parallel(layer); use 1")
+    ]
+    assert told(6, False) == [
+        ("parallel.tensor", "4 ranks cannot share 6 units evenly; 3 would fit")
+    ]
+    assert [path for path, _ in told(8, True)] == ["parallel.tensor", "parallel.zero"]

@@ -151,3 +151,11 @@ def test_the_byte_gpt_describes_itself(tmp_path: Any) -> None:
     assert (info.num_layers, info.num_samples, info.weight_unit) == (2, 111, "tokens")
     assert info.data_sha256 is not None
     assert info.layers[-1]["output_shape"] == [9, 256]
+
+
+def test_what_a_layout_must_know_of_a_workload_is_told() -> None:
+    params = {"layers": 2, "width": 16, "heads": 4, "context": 8}
+    told = describe("worker.workloads.byte_gpt:workload", params, "text:stdlib")
+    assert (told.tensor_units, told.brings_optimizer) == (4, False)
+    told = describe("tests.distributed.digits:workload", {"momentum": True}, "workload")
+    assert (told.tensor_units, told.brings_optimizer) == (None, True)
