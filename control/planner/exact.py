@@ -158,6 +158,7 @@ class Exact:
     stop: Callable[[], bool]
     stopped: bool = False
     _binding: bool = False
+    _work: int = 0
     _alive: dict[tuple[object, ...], tuple[int, list[tuple[Ints, CutCosts]]]] = field(
         default_factory=dict
     )
@@ -191,7 +192,7 @@ class Exact:
         rough = [self._rough_cap(block, setting, total) for block in blocks_]
         if sum(rough) < total or min(rough) < 1:
             return
-        if self.stop():
+        if self._work > MAX_WORK or self.stop():
             self.stopped = True
             return
         caps = list(rough)
@@ -258,6 +259,7 @@ class Exact:
 
     def _choose(self, lists: list[list[Entry]], chosen: list[Pipe], setting: Setting) -> None:
         if len(chosen) == len(lists):
+            self._work += _VERDICT_WORK * len(self.model.scenario.buckets)
             for bucket in self.model.scenario.buckets:
                 draft = Draft(setting._replace(bucket=bucket), tuple(chosen))
                 self.best.offer(draft, self.model.verdict(draft))
@@ -265,6 +267,8 @@ class Exact:
                     return  # nothing is reduced
             return
         for entry in lists[len(chosen)]:
+            if self._work > MAX_WORK:
+                return
             limit = self.best.step_s * (1 + TIE)
             if entry.bound > limit:
                 break
@@ -309,6 +313,7 @@ class Exact:
         limit = self.best.step_s * (1 + TIE)
         found = []
         for kinds, costs in self._living(block, setting, least):
+            self._work += kinds.size
             bounds = step_bounds(s, kinds, costs, share, setting, replicas)
             hopeful = (bounds <= limit) & np.isfinite(bounds)
             if not hopeful.any():
@@ -331,6 +336,7 @@ class Exact:
             limit = self.best.step_s * (1 + TIE)
             parts = []
             for kinds, costs in self._ways(block, setting):
+                self._work += kinds.size
                 rows = step_bounds(self.model.scenario, kinds, costs, least, setting, 1) <= limit
                 if rows.any():
                     parts.append((kinds[rows], costs.only(rows)))
@@ -348,6 +354,12 @@ class Exact:
             kinds = np.repeat(part, len(cuts), axis=0)
             yield kinds, cut_costs(s, kinds, np.tile(cuts, (len(part), 1)), setting)
 
+
+MAX_WORK = 40_000_000
+"""Stages of ways that may be judged until the search gives up: some 15 s of one core."""
+
+_VERDICT_WORK = 1_000
+"""What judging a whole plan counts for."""
 
 _ROWS = 8_000
 """Ways that are judged at once: their arrays stay in a core's cache."""

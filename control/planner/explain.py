@@ -334,5 +334,5 @@ def _warnings(found: Found, bubble: float, exposed: float, rooms: Sequence[Room]
     if tight:
         told.append(f"more than {TIGHT:.0%} of the memory is needed on {', '.join(tight[:6])}")
     if found.stopped:
-        told.append("time was up before the search was done: a better plan may exist")
+        told.append("the search was cut short: a better plan may exist")
     return told

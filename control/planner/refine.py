@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
+from control.planner.bound import settings
 from control.planner.cost import Draft, Model, Pipe
 from control.planner.exact import Best
 from control.planner.fit import Shape, climb
@@ -38,6 +40,8 @@ def _changes(model: Model, draft: Draft) -> Iterator[Change]:
     yield from _moved_layers(model, draft)
     yield from _moved_stages(model, draft)
     yield from _moved_nodes(model, draft)
+    yield from _regrouped(model, draft)
+    yield from _reset(model, draft)
 
 
 def _offering(model: Model, draft: Draft) -> Change:
@@ -125,6 +129,63 @@ def _moved_nodes(model: Model, draft: Draft) -> Iterator[Change]:
             yield _reshaping(model, draft, listed, {at: None})
 
 
+def _regrouped(model: Model, draft: Draft) -> Iterator[Change]:
+    """Two nodes of different pipelines swapped; two pipelines made one; one made two."""
+    listed = _listed(draft)
+    if sum(len(shape.kinds) for shape in listed) > 40:
+        return
+    for at, one in enumerate(listed):
+        for to in range(at + 1, len(listed)):
+            other = listed[to]
+            if one.copies != other.copies:
+                continue
+            for mine in sorted(set(one.kinds)):
+                for theirs in sorted(set(other.kinds) - {mine}):
+                    swapped = {at: _swapped(one, mine, theirs), to: _swapped(other, theirs, mine)}
+                    yield _reshaping(model, draft, listed, swapped)
+            kinds = one.kinds + other.kinds
+            if len(kinds) <= model.scenario.layers.count:
+                joined = Shape(kinds, _spread(model, kinds), one.copies)
+                yield _reshaping(model, draft, listed, {at: joined, to: None})
+        for cut in range(1, len(one.kinds)):
+            first, second = (
+                Shape(kinds, _spread(model, kinds), one.copies)
+                for kinds in (one.kinds[:cut], one.kinds[cut:])
+            )
+            yield _reshaping(model, draft, [*listed, second], {at: first})
+
+
+def _reset(model: Model, draft: Draft) -> Iterator[Change]:
+    """Another micro-batch, schedule, ZeRO level or recompute for the same pipelines."""
+    for setting in settings(model.scenario):
+        other = setting._replace(bucket=draft.setting.bucket)
+        if other != draft.setting:
+            yield partial(judge, model, other, _listed(draft))
+
+
+def _listed(draft: Draft) -> list[Shape]:
+    shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    for pipe in draft.pipes:
+        shapes[pipe[:2]] = shapes.get(pipe[:2], 0) + pipe.copies
+    return [Shape(*key, copies) for key, copies in shapes.items()]
+
+
+def _swapped(shape: Shape, old: int, new: int) -> Shape:
+    """Return the shape with its first node of one kind replaced by one of another."""
+    at = shape.kinds.index(old)
+    return shape._replace(kinds=(*shape.kinds[:at], new, *shape.kinds[at + 1 :]))
+
+
+def _spread(model: Model, kinds: tuple[int, ...]) -> tuple[int, ...]:
+    """Return layer counts in proportion to speed, at least one each."""
+    total, speed = model.scenario.layers.count, model.scenario.speed
+    counts = [1] * len(kinds)
+    for _ in range(total - len(kinds)):
+        at = min(range(len(kinds)), key=lambda each: (counts[each] + 1) / speed[kinds[each]])
+        counts[at] += 1
+    return tuple(counts)
+
+
 def _less(shape: Shape, kind: int) -> Shape | None:
     """Return the shape without its first node of a kind; its layers go to the neighbour."""
     if len(shape.kinds) == 1:
@@ -155,7 +216,7 @@ def _more(shape: Shape, kind: int) -> Shape | None:
 
 
 def _reshaping(
-    model: Model, draft: Draft, listed: list[Shape], changed: dict[int, Shape | None]
+    model: Model, draft: Draft, listed: list[Shape], changed: Mapping[int, Shape | None]
 ) -> Change:
     def change(best: Best) -> bool:
         s = model.scenario

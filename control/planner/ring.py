@@ -8,17 +8,19 @@ sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
-from control.planner.scenario import Floats
+from control.planner.scenario import Floats, Ints
 
 EXACT_NODES = 8
-_STEPS = 4_000
+_STEPS = 1_500
 """How many extensions of a path are tried in a larger ring before a threshold is given up."""
 
-_MOST_THRESHOLDS = 24
+_MOST_THRESHOLDS = 8
 """How many latencies, and how many bandwidths, are told apart in a larger ring."""
 
 Allowed = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -40,28 +42,56 @@ def rings(bw: Floats, lat: Floats, group: Sequence[tuple[int, int]]) -> tuple[Ri
 
     Exact up to `EXACT_NODES` nodes.
     """
+    nodes = [kind for kind, count in group for _ in range(count)]
+    if len(nodes) <= EXACT_NODES:
+        return _all_cycles(bw, lat, nodes)
     kinds = [kind for kind, count in group if count]
     counts = [count for _, count in group if count]
     links_bw, links_lat = bw[np.ix_(kinds, kinds)], lat[np.ix_(kinds, kinds)]
     used = ~np.eye(len(kinds), dtype=bool) | np.diag([count > 1 for count in counts])
-    latencies = _thresholds(links_lat[used & (links_bw > 0)], sum(counts))
-    bandwidths = _thresholds(links_bw[used & (links_bw > 0)], sum(counts))[::-1]
+    latencies = _thresholds(links_lat[used & (links_bw > 0)])
+    bandwidths = _thresholds(links_bw[used & (links_bw > 0)])
     found: list[Ring] = []
     for a in latencies:
-        best = found[-1].bw if found else 0.0
-        for beta in bandwidths:
-            if beta <= best:
-                break
-            cycle = _cycle((links_bw >= beta) & (links_lat <= a), counts)
-            if cycle is not None:
-                found.append(_ring(links_bw, links_lat, kinds, cycle))
-                break
+        # The widest links that still make a cycle, by bisection.
+        low = sum(each <= found[-1].bw for each in bandwidths) if found else 0
+        high, best = len(bandwidths), None
+        while low < high:
+            middle = (low + high) // 2
+            cycle = _cycle((links_bw >= bandwidths[middle]) & (links_lat <= a), counts)
+            if cycle is None:
+                high = middle
+            else:
+                low, best = middle + 1, cycle
+        if best is not None:
+            found.append(_ring(links_bw, links_lat, kinds, best))
     return tuple(found)
 
 
-def _thresholds(values: Floats, nodes: int) -> list[float]:
+def _all_cycles(bw: Floats, lat: Floats, nodes: Sequence[int]) -> tuple[Ring, ...]:
+    """Return the best of all cycles, each tried."""
+    if len(nodes) == 1:
+        return (Ring(0.0, np.inf, tuple(nodes)),)
+    cycles = np.array(nodes)[_orders(len(nodes))]
+    onward = np.roll(cycles, -1, axis=1)
+    widest, longest = bw[cycles, onward].min(axis=1), lat[cycles, onward].max(axis=1)
+    found: list[Ring] = []
+    for row in np.lexsort((-widest, longest)):
+        if widest[row] > (found[-1].bw if found else 0.0):
+            cycle = tuple(int(each) for each in cycles[row])
+            found.append(Ring(float(longest[row]), float(widest[row]), cycle))
+    return tuple(found)
+
+
+@lru_cache(maxsize=EXACT_NODES + 1)
+def _orders(size: int) -> Ints:
+    """Return each order of so many positions that begins with the first."""
+    return np.array([(0, *rest) for rest in permutations(range(1, size))], dtype=np.int64)
+
+
+def _thresholds(values: Floats) -> list[float]:
     distinct = np.unique(values)
-    if nodes > EXACT_NODES and len(distinct) > _MOST_THRESHOLDS:
+    if len(distinct) > _MOST_THRESHOLDS:
         picks = np.linspace(0, len(distinct) - 1, _MOST_THRESHOLDS).round().astype(int)
         distinct = distinct[picks]
     return [float(each) for each in distinct]
@@ -79,29 +109,27 @@ def _ring(bw: Floats, lat: Floats, kinds: Sequence[int], cycle: Sequence[int]) -
 def _cycle(allowed: Allowed, counts: Sequence[int]) -> list[int] | None:
     """Return a cycle over allowed links through each kind as often as it counts, or None.
 
-    Depth first; nodes of the same kind are gone through one after another where they can be.
+    Depth first, for a limited number of steps. Nodes of one kind that reach each other stay
+    together: one stop instead of many.
     """
-    total = sum(counts)
     inside = [bool(allowed[kind, kind]) for kind in range(len(counts))]
-    if total > EXACT_NODES:
-        # Nodes of one kind that reach each other stay together: one stop instead of many.
-        stops = [1 if inside[kind] else count for kind, count in enumerate(counts)]
-    else:
-        stops = list(counts)
-    short = _path(allowed, stops, None if total <= EXACT_NODES else _STEPS)
+    stops = [1 if inside[kind] else count for kind, count in enumerate(counts)]
+    short = _path(allowed, stops)
     if short is None:
         return None
-    if total <= EXACT_NODES:
-        return short
     return [kind for kind in short for _ in range(counts[kind] if inside[kind] else 1)]
 
 
-def _path(allowed: Allowed, counts: Sequence[int], steps: int | None) -> list[int] | None:
+def _path(allowed: Allowed, counts: Sequence[int]) -> list[int] | None:
     total = sum(counts)
     left = list(counts)
+    if total > 1 and not (allowed.any(axis=0).all() and allowed.any(axis=1).all()):
+        return None
     start = min(range(len(counts)), key=lambda kind: int(allowed[kind].sum()))
     left[start] -= 1
     path = [start]
+    if total == 1:
+        return path
     ways = [np.flatnonzero(allowed[kind]).tolist() for kind in range(len(counts))]
 
     def options() -> list[int]:
@@ -109,22 +137,18 @@ def _path(allowed: Allowed, counts: Sequence[int], steps: int | None) -> list[in
         # The last is tried first: those with the fewest ways on.
         return sorted(here, key=lambda kind: -sum(left[each] > 0 for each in ways[kind]))
 
-    if total == 1:
-        return path
     open_options = [options()]
-    tried = 0
-    while open_options:
+    for _ in range(_STEPS + total):
         if len(path) == total and allowed[path[-1], start]:
             return path
-        if open_options[-1] and (steps is None or tried < steps):
-            tried += 1
+        if open_options[-1]:
             kind = open_options[-1].pop()
             path.append(kind)
             left[kind] -= 1
             open_options.append(options())
-        elif steps is not None and tried >= steps:
-            return None
         else:
             open_options.pop()
             left[path.pop()] += 1
+            if not open_options:
+                return None
     return None

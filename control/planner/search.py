@@ -39,7 +39,7 @@ class Found:
         exact: whether no better plan exists.
         bound: what no plan can beat.
         simulated: how many different pipelines were simulated.
-        stopped: whether time was up before the search was done.
+        stopped: whether the search was cut short, by `stop` or since there was too much to try.
     """
 
     scenario: Scenario
@@ -72,17 +72,26 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
         if scenario.num_nodes <= SMALL
         else math.inf
     )
-    exact = False
+    exact = cut_short = False
     if estimate <= EXACT_WORK:
         thorough = Exact(model, best, stop)
         thorough.search()
-        exact = not thorough.stopped
+        exact, cut_short = not thorough.stopped, thorough.stopped
     if best.draft is None:
         raise SpecError([Problem("", misfit(scenario))])
     bound = lower_bound(scenario)
     if exact:
         bound = Bound(best.step_s, "every plan was tried or ruled out by a bound")
-    return Found(scenario, best.draft, best.verdict, bound, exact, model.simulated, stop(), model)
+    return Found(
+        scenario,
+        best.draft,
+        best.verdict,
+        bound,
+        exact,
+        model.simulated,
+        cut_short or stop(),
+        model,
+    )
 
 
 def _seed(model: Model, best: Best, stop: Callable[[], bool]) -> None:
@@ -100,7 +109,7 @@ def _seed(model: Model, best: Best, stop: Callable[[], bool]) -> None:
             judge(model, among.draft.setting, improved(model, among.draft.setting, shapes), best)
     if alike is None or best.draft is None:
         _sow(model, best, stop)
-    refine(model, best, tries=600 if large else 250, stop=stop)
+    refine(model, best, tries=600 if large or s.num_nodes <= 2 * SMALL else 250, stop=stop)
 
 
 def _sow(model: Model, best: Best, stop: Callable[[], bool]) -> None:

@@ -12,9 +12,12 @@ import pytest
 from control.planner.answer import answer, place, plan_json
 from control.planner.cost import Model, Pipe, Setting
 from control.planner.cuts import cut_costs, stage_end_bounds
+from control.planner.exact import Best
 from control.planner.reading import read_scenario
+from control.planner.refine import refine
 from control.planner.ring import rings
-from control.planner.search import search
+from control.planner.search import mixes_of, search
+from control.planner.seeds import judge
 from tests.fakes.rcm_oracle import Oracle
 from tests.fakes.scenarios import small_scenario
 from trainmaster.errors import SpecError
@@ -127,7 +130,7 @@ def test_a_scenarios_time_limit_is_kept():
         {**cluster({"A": 12, "B": 9}, layers=24), "time_limit_s": 5.0},
         clock=lambda: float(next(seconds)),
     )
-    assert any("time was up" in each for each in told["warnings"])
+    assert any("cut short" in each for each in told["warnings"])
     assert told["step_time_s"] > told["lower_bound_s"]
 
 
@@ -169,6 +172,30 @@ def test_bounds_are_never_above_what_the_simulation_gives(seed):
         times = Model(scenario).times(Pipe(kinds, tuple(layers.tolist()), n), setting)
         for bound, end in zip(bounds, times.stage_ends, strict=True):
             assert bound <= end * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_local_search_alone_comes_near_the_optimum(seed):
+    draw = random.Random(seed)
+    scenario = read_scenario(
+        {
+            "nodes": [
+                {"name": f"n{at}", "flops": draw.choice([1e12, 2e12, 5e12]), "mem": 1e11}
+                for at in range(5)
+            ],
+            "layers": [UNIFORM] * 10,
+            "link": {"bw": 1e9, "lat": 1e-5},
+            "global_batch": 24,
+            "micro_batch_choices": [1, 2],
+        }
+    )
+    optimum = search(scenario)
+    assert optimum.exact
+    model, near = Model(scenario), Best()
+    for mix in mixes_of(model)[:3]:
+        judge(model, mix.setting, mix.shapes, near)
+    refine(model, near, tries=600, stop=lambda: False)
+    assert optimum.verdict.step_s <= near.step_s * (1 + 1e-9) <= optimum.verdict.step_s * 1.1
 
 
 def test_the_best_ring_goes_around_a_slow_link():
