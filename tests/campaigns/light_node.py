@@ -153,6 +153,8 @@ class Attempt:
             "rank_started", {"run": run, "generation": generation, "rank": 0, "pid": 1000}
         )
         self._say("rank_ready", step=self.step, pid=1000)
+        if self.step >= self.assignment.spec.train.steps:
+            self._finish()  # it was restored to its last checkpoint
 
     def _take_step(self) -> None:
         self.step += 1
@@ -172,8 +174,11 @@ class Attempt:
         if self.step % self.assignment.checkpoint_every == 0 or self.step == last:
             self._commit()
         if self.step == last:
-            self._say("rank_finished", step=last, ordered=False, weights_sha256="sha256:ab")
-            self._end(exit_code=0, signal=None, stopped=False)
+            self._finish()
+
+    def _finish(self) -> None:
+        self._say("rank_finished", step=self.step, ordered=False, weights_sha256="sha256:ab")
+        self._end(exit_code=0, signal=None, stopped=False)
 
     def _obey(self, order: Order) -> None:
         self._say("order_received", seq=order.seq, kind=order.kind)
