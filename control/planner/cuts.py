@@ -7,6 +7,7 @@ stages after it, and before the last gradient has gone up from it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import combinations
@@ -216,20 +217,54 @@ def fitting(
     return np.asarray((need <= scenario.mem[np.asarray(kinds)]).all(axis=1))
 
 
+FREE = (np.inf, 0.0)
+
+
+def ring_limits(scenario: Scenario, blocks: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """Return (bytes/s, seconds) that no ring through one node of each block can beat: its node of
+    each block has a link in and one out, to nodes of other blocks.
+    """
+    bw = np.where(scenario.bw > 0, scenario.bw, 0.0)
+    lat = np.where(scenario.bw > 0, scenario.lat, np.inf)
+    widest, nearest = np.inf, 0.0
+    for at, block in enumerate(blocks):
+        here = [kind for kind, count in enumerate(block) if count]
+        there = sorted(
+            {
+                kind
+                for to, other in enumerate(blocks)
+                if to != at
+                for kind, count in enumerate(other)
+                if count
+            }
+        )
+        if not there:
+            return FREE
+        out, back = np.ix_(here, there), np.ix_(there, here)
+        widest = min(widest, float(np.minimum(bw[out].max(axis=1), bw[back].max(axis=0)).max()))
+        nearest = max(nearest, float(np.maximum(lat[out].min(axis=1), lat[back].min(axis=0)).min()))
+    return widest, nearest
+
+
 def sync_tails(
     scenario: Scenario,
     kinds: tuple[int, ...] | Ints,
     params: Floats,
     setting: Setting,
     replicas: int,
+    limits: tuple[float, float] = FREE,
 ) -> Floats:
     """Return how long after a stage's last backward its node is busy with sums at least (C x S);
     infinite where a node has no link to any other.
+
+    Args:
+        limits: bytes/s that no ring can have more of, and seconds that none can have less of.
     """
     s = scenario
     if replicas == 1:
         return np.zeros_like(params)
     fastest, nearest = (each[np.asarray(kinds)] for each in best_links(s))
+    fastest, nearest = np.minimum(fastest, limits[0]), np.maximum(nearest, limits[1])
     hops = 2 * (replicas - 1)
     if s.overlap:
         # At least the sum over the lowest layer is still to come.
@@ -265,15 +300,16 @@ def step_bounds(
     micro_batches: int,
     setting: Setting,
     replicas: int,
+    limits: tuple[float, float] = FREE,
 ) -> Floats:
     """Return what a step takes at least in which this is one of the pipelines (C); infinite where a
-    link is missing.
+    link is missing. `limits` as in `sync_tails`.
     """
     with np.errstate(invalid="ignore"):  # inf - inf, where a link is missing
         ends = stage_end_bounds(costs, micro_batches, setting.schedule)
         bounds = (ends + costs.after).max(axis=1)
         if replicas > 1:
-            tails = sync_tails(scenario, kinds, costs.params, setting, replicas)
+            tails = sync_tails(scenario, kinds, costs.params, setting, replicas, limits)
             bounds = np.maximum(bounds, (ends + tails).max(axis=1))
     return np.where(np.isnan(bounds), np.inf, bounds)
 

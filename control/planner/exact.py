@@ -16,10 +16,12 @@ import numpy as np
 
 from control.planner.cost import Draft, Model, Pipe, Setting, Verdict
 from control.planner.cuts import (
+    FREE,
     CutCosts,
     all_cuts,
     cut_costs,
     fitting,
+    ring_limits,
     step_bounds,
     sync_tails,
 )
@@ -158,17 +160,20 @@ class Exact:
     stop: Callable[[], bool]
     stopped: bool = False
     _binding: bool = False
+    _limits: tuple[float, float] = FREE
     _work: int = 0
     _alive: dict[tuple[object, ...], tuple[int, list[tuple[Ints, CutCosts]]]] = field(
         default_factory=dict
     )
-    _bounds: dict[tuple[Pipe, Setting, int], float] = field(default_factory=dict)
+    _bounds: dict[tuple[object, ...], float] = field(default_factory=dict)
     _entries: dict[tuple[object, ...], list[Entry]] = field(default_factory=dict)
 
     def search(self) -> None:
         """Improve `best` to the optimum, unless stopped."""
         s = self.model.scenario
         sets = groupings(s.counts, min(s.max_stages, s.layers.count), self._most_replicas())
+        # Those that can do most work come first: what they find rules the others out.
+        sets.sort(key=lambda each: -sum(float(np.dot(block, s.speed)) for block in each))
         for b, schedule in product(s.micro_batches, s.schedules):
             # Sharded states and recompute only ever help where memory binds.
             for recompute, zero in product(sorted(s.recomputes), sorted(s.zeros)):
@@ -189,6 +194,7 @@ class Exact:
     def _grouping(self, blocks_: tuple[Block, ...], setting: Setting) -> None:
         s = self.model.scenario
         total, replicas = s.global_batch // setting.micro_batch, len(blocks_)
+        self._limits = ring_limits(s, blocks_)
         rough = [self._rough_cap(block, setting, total) for block in blocks_]
         if sum(rough) < total or min(rough) < 1:
             return
@@ -280,14 +286,14 @@ class Exact:
         times = self.model.times(pipe, setting)
         if replicas == 1:
             return times.end
-        key = (pipe, setting, replicas)
+        key = (pipe, setting, replicas, self._limits)
         found = self._bounds.get(key)
         if found is None:
             s = self.model.scenario
             ends = np.cumsum(pipe.layers)
             sums = s.layers.sums[1]
             params = (sums[ends] - sums[ends - np.array(pipe.layers)])[None]
-            tails = sync_tails(s, pipe.kinds, params, setting, replicas)[0]
+            tails = sync_tails(s, pipe.kinds, params, setting, replicas, self._limits)[0]
             found = max(times.end, float((np.array(times.stage_ends) + tails).max()))
             self._bounds[key] = found
         return found
@@ -298,7 +304,7 @@ class Exact:
         """Return the ways to run `share` micro-batches on a block that may be part of a better
         plan, the most hopeful first. No share below `least` will be asked for soon.
         """
-        key = (block, share, setting.micro_batch, *setting[1:4], replicas)
+        key = (block, share, setting.micro_batch, *setting[1:4], replicas, self._limits)
         found = self._entries.get(key)
         if found is None:
             found = self._entries[key] = self._sought(block, share, setting, replicas, least)
@@ -314,7 +320,7 @@ class Exact:
         found = []
         for kinds, costs in self._living(block, setting, least):
             self._work += kinds.size
-            bounds = step_bounds(s, kinds, costs, share, setting, replicas)
+            bounds = step_bounds(s, kinds, costs, share, setting, replicas, self._limits)
             hopeful = (bounds <= limit) & np.isfinite(bounds)
             if not hopeful.any():
                 continue

@@ -24,6 +24,9 @@ from control.planner.search import Found
 TIGHT = 0.9
 """Of a node's memory or a step's time: beyond it, a warning or a limit that binds."""
 
+MOST_TRIED = 4
+"""Kinds of unused nodes for which plans with one more of them are sought."""
+
 
 class Load(NamedTuple):
     """A part of the plan and for how long of a step it is busy, in seconds."""
@@ -51,10 +54,12 @@ class Room(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """Nodes of one kind that are left out, and the best step with one more of them."""
+    """Nodes of one kind that are left out, and the best step with one more of them; None where that
+    was not tried.
+    """
 
     nodes: tuple[str, ...]
-    step_s: float
+    step_s: float | None
 
 
 @dataclass(frozen=True)
@@ -129,8 +134,8 @@ def explain(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> Explanati
     )
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _named(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> list[tuple[Pipe, list[str]]]:
@@ -203,13 +208,17 @@ def _rooms(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Room
 
 def _unused(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> list[Unused]:
     used = {node for copies in nodes for copy in copies for node in copy}
-    told = []
-    for kind, _ in unused_kinds(found):
+    told, rest = [], []
+    fastest = sorted(unused_kinds(found), key=lambda each: -found.scenario.speed[each[0]])
+    for position, (kind, _) in enumerate(fastest):
         left = [node for node in found.scenario.members[kind] if node not in used]
-        steps = [found.model.verdict(draft).step_s for draft in with_node(found, kind)]
-        names = tuple(found.scenario.names[node] for node in left)
-        told.append(Unused(names, min(steps, default=math.inf)))
-    return told
+        names = [found.scenario.names[node] for node in left]
+        if position < MOST_TRIED:
+            steps = [found.model.verdict(draft).step_s for draft in with_node(found, kind)]
+            told.append(Unused(tuple(names), min(steps, default=math.inf)))
+        else:
+            rest += names
+    return [*told, Unused(tuple(rest), None)] if rest else told
 
 
 def _quality(found: Found) -> str:
@@ -297,7 +306,9 @@ def _left_out(step_s: float, unused: Sequence[Unused]) -> list[str]:
             f" and {len(each.nodes) - 4} more" if len(each.nodes) > 4 else ""
         )
         verb = "is" if len(each.nodes) == 1 else "are"
-        if not math.isfinite(each.step_s):
+        if each.step_s is None:
+            sentences.append(f"{names} {verb} not used either: they are slower still.")
+        elif not math.isfinite(each.step_s):
             sentences.append(f"{names} {verb} not used: no plan with one more of them fits.")
         else:
             longer = each.step_s / step_s - 1
