@@ -121,6 +121,25 @@ def test_values_that_are_not_finite_are_counted_one_by_one() -> None:
     assert filled([math.nan, math.inf, 1.0, 0.0]).own_norms().num_non_finite == 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_parameters_of_any_dtype_are_summed_and_rounded_once(dtype: torch.dtype) -> None:
+    parameter = nn.Parameter(torch.ones(3, dtype=dtype))
+    one = Held("layers.0.w", parameter, parameter.detach(), (0,), (3,), counts=True)
+    gradients = gradients_of([one])
+    gradients.begin()
+    for value in (1.0, math.inf, -math.inf, 0.001953125):
+        assert parameter.grad is not None
+        parameter.grad[:] = torch.tensor([value if math.isfinite(value) else 0.0, 1.0, value])
+        gradients.gather(0)
+    gradients.close(0)
+    gradients.finish()
+    assert gradients.own_norms().num_non_finite == 1, "infinities of both signs"
+    gradients.publish(0.5)
+    assert parameter.grad is not None
+    expected = torch.tensor([1.001953125 / 2, 2.0], dtype=torch.float64).to(dtype)
+    assert torch.equal(parameter.grad[:2], expected)
+
+
 def test_large_finite_gradients_have_a_finite_norm_and_sum() -> None:
     norms = filled([3e38] * 4, times=4).own_norms()
     assert norms.squares[0] == pytest.approx(4 * 12e38**2)
