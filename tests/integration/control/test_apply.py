@@ -27,7 +27,7 @@ from control.decision import (
 from control.reconciler import Reconciler
 from control.snapshot import RunSnapshot
 from tests.integration.control.conftest import FakeClock
-from tests.integration.control.scene import Scene, columns, event, plan
+from tests.integration.control.scene import Scene, event, plan
 from trainmaster.orders import Drill
 
 
@@ -104,7 +104,7 @@ def test_a_decision_without_changes_only_moves_the_next_look(scene: Scene) -> No
 def test_no_turn_sleeps_over_news(scene: Scene) -> None:
     scene.begin()
     touched = scene.row(tables.runs)["touched"]
-    scene.sync(scene.batch(0, 10, samples=columns([1], loss=[1.0])))
+    scene.sync(scene.batch(0, 10, events=[event("step_skipped", step=1)]))
     later = scene.clock.now() + timedelta(seconds=30)
     with scene.db.write() as connection:
         nothing = Decision(run=scene.run, expected_version=1, next_look_at=later)
