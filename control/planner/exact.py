@@ -252,6 +252,8 @@ class Exact:
         if at and blocks_[at] == blocks_[at - 1]:
             high = min(high, shares[-1])
         for share in range(high, max(1, left - others) - 1, -1):
+            if self._work > MAX_WORK:
+                return
             if self._entries_of(blocks_[at], share, setting, len(blocks_), share):
                 self._shares(blocks_, caps, setting, left - share, [*shares, share])
 
@@ -316,6 +318,7 @@ class Exact:
         s = self.model.scenario
         if s.runtime and setting.schedule == "1f1b" and share < sum(block):
             return []
+        self._work += _CALL_WORK
         limit = self.best.step_s * (1 + TIE)
         found = []
         for kinds, costs in self._living(block, setting, least):
@@ -366,6 +369,9 @@ MAX_WORK = 40_000_000
 
 _VERDICT_WORK = 1_000
 """What judging a whole plan counts for."""
+
+_CALL_WORK = 1_000
+"""What judging a block's ways once more counts for beside their number."""
 
 _ROWS = 8_000
 """Ways that are judged at once: their arrays stay in a core's cache."""

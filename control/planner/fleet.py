@@ -33,6 +33,7 @@ SUM_BYTES = 8.0
 UNKNOWN_BYTES = 1e18
 BUCKET_BYTES = float(25 * MIB)
 MAX_SLOTS = 4096
+MAX_MICRO_BATCHES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
             f"links without figures are taken for {ASSUMED_BW:.0e} bytes/s and {ASSUMED_LAT_S:g} s"
         )
     batch = spec.train.global_batch
-    sizes = [size for size in range(1, batch + 1) if batch % size == 0]
+    least = -(-batch // MAX_MICRO_BATCHES)
+    sizes = [size for size in divisors(batch) if size >= least]
     ask = spec.parallel if isinstance(spec.parallel, ParallelAsk) else None
     scenario = Scenario(
         names=(),
@@ -104,6 +106,12 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
         warnings=tuple(told),
     )
     return with_nodes(scenario, names, figures, bw, lat)
+
+
+def divisors(total: int) -> list[int]:
+    """Return all divisors of a number, ascending."""
+    small = [size for size in range(1, math.isqrt(total) + 1) if total % size == 0]
+    return small + [total // size for size in reversed(small) if size * size != total]
 
 
 def _layers(workload: WorkloadInfo) -> tuple[Layers, list[str]]:

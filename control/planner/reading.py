@@ -20,6 +20,7 @@ from control.planner.scenario import (
 )
 from trainmaster.errors import Problem, SpecError
 
+MAX_MICRO_BATCHES = 1_000_000
 RCM_SCHEDULES = ("1f1b", "gpipe")
 
 
@@ -295,7 +296,10 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
     ):
         if wrong:
             reader.wrong(key, f"{wrong[0]!r:.60} must be {message}")
-    fitting = tuple(b for b in micro if _is_whole(b) and batch % b == 0)
+    dividing = tuple(b for b in micro if _is_whole(b) and batch % b == 0)
+    fitting = tuple(b for b in dividing if batch // b <= MAX_MICRO_BATCHES)
+    if dividing and not fitting:
+        reader.wrong("global_batch", f"makes more than {MAX_MICRO_BATCHES} micro-batches")
     if not fitting and not reader.problems:
         reader.wrong(
             "global_batch",

@@ -19,7 +19,7 @@ from trainmaster.sequences import Action, Kind
 PERIOD_TOLERANCE = 1e-13
 """Relative to the time reached: below it, two times are the same."""
 
-_LONGEST_PERIOD = 6
+_LONGEST_PERIOD = 12
 _EVERY = 4
 """Turns between two looks for a period."""
 

@@ -60,6 +60,7 @@ def changed(*path, to):
         (changed("global_batch", to=None), "global_batch", "is needed"),
         (changed("global_batch", to=2.5), "global_batch", "whole number"),
         (changed("global_batch", to=0), "global_batch", "above 0"),
+        (changed("global_batch", to=10**12), "global_batch", "more than 1000000 micro-batches"),
         (changed("micro_batch_choices", to=[3, 5]), "global_batch", "not divisible by any of"),
         (changed("micro_batch_choices", to=[]), "micro_batch_choices", "at least one choice"),
         (changed("micro_batch_choices", to=[0]), "micro_batch_choices", "whole number"),
@@ -126,6 +127,11 @@ def test_one_node_needs_no_links():
     scenario = {key: GOOD[key] for key in ("layers", "global_batch", "micro_batch_choices")}
     found = search(read_scenario({**scenario, "nodes": GOOD["nodes"][:1]}))
     assert found.verdict.step_s == pytest.approx(8 * 4 * 3 * 2e9 / 4e12)
+
+
+def test_a_million_micro_batches_are_no_more_work_than_a_hundred():
+    found = search(read_scenario({**GOOD, "global_batch": 1_000_000}))
+    assert found.verdict.step_s == pytest.approx(1_000_000 * 4 * 3 * 2e9 / 5e12, rel=0.05)
 
 
 def test_ten_thousand_nodes_are_planned_for():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from control.planner.answer import asked_for
-from control.planner.fleet import Machine, asked, fleet_scenario, runnable
+from control.planner.fleet import Machine, asked, divisors, fleet_scenario, runnable
 from control.planner.search import search
 from trainmaster.document import Document, validate
 from trainmaster.errors import SpecError
@@ -95,6 +95,11 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_numbers():
         search(scenario)
     with pytest.raises(SpecError, match="as many free slots"):
         asked_for(scenario, asked(spec(replicas=2), WORKLOAD))
+
+
+@pytest.mark.parametrize("total", [1, 2, 12, 36, 97, 360])
+def test_divisors(total):
+    assert divisors(total) == [size for size in range(1, total + 1) if total % size == 0]
 
 
 def test_without_machines_or_figures_nothing_is_guessed():
