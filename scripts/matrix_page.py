@@ -20,9 +20,10 @@ reason below.
 """
 
 _NOTES = """
-`offload` other than in these columns is refused, as is any `recompute`. ZeRO 3 needs equal shares.
-A schedule of a third party is run from its order of work by torch's runtime, as the built-in ones
-are, and may stand in the same cells. `sync_every` and `bucket_mb` may have any value in any cell.
+`offload` other than in these columns is refused, as is any `recompute`. ZeRO 3 needs equal shares,
+and is proven with those. A schedule of a third party is run from its order of work by torch's
+runtime, as the built-in ones are, and may stand in the same cells. `sync_every`, `bucket_mb`,
+`train.precision` and the optimizers are taken in any cell; tests try them in a few.
 
 Bit for bit holds where micro-batches are of one size. With ZeRO it needs parts of a whole number of
 vectors (16 values), too: the fused AdamW may round the last few values of a tensor otherwise, and a
