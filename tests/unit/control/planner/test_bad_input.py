@@ -134,6 +134,7 @@ def test_a_million_micro_batches_are_no_more_work_than_a_hundred():
     assert found.verdict.step_s == pytest.approx(1_000_000 * 4 * 3 * 2e9 / 5e12, rel=0.05)
 
 
+@pytest.mark.slow
 def test_ten_thousand_nodes_are_planned_for():
     told = answer(
         {

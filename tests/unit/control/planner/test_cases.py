@@ -67,6 +67,7 @@ def test_the_optimum_of_every_case_is_found(name):
     assert oracle.step_time(plan) == pytest.approx(found.verdict.step_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE or ["none"])
 def test_large_cases_are_faster_than_their_references(name):
     case = LARGE[name]
