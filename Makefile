@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-# Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace.
+# Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace; and stories, two at a time, which mostly wait.
 BESIDE := not distributed and not prometheus and not processes and not browser and not scenario and not matrix
+STORIES := (processes or scenario) and not prometheus and not browser and not distributed and not matrix
 FAST := $(BESIDE) and not postgres and not slow
 PYTEST_ARGS ?=
 
-.PHONY: help setup run test matrix campaign-control check fmt docs lock bench-ingest bench-fleet clean
+.PHONY: help setup run lint test matrix campaign-control check fmt docs lock bench-ingest bench-fleet clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -18,19 +19,22 @@ setup: ## virtual environment and pinned packages, nothing else
 run: setup ## control plane, agent, dashboard and the example run, with live progress (stays up)
 	@exec $(BIN)/trainmaster up --demo
 
-check: setup ## format, lint, types, import contracts, fast tests: the gate before each commit
+check: lint ## format, lint, types, import contracts, fast tests: the gate before each commit
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 8 -m "$(FAST)" $(PYTEST_ARGS)
+
+lint: setup ## format, lint, types, import contracts
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 8 -m "$(FAST)" $(PYTEST_ARGS)
 
 # One thread a process: the tests start many, and threads fighting for few cores make them slow and their timing random.
 test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile -m "$(BESIDE)" $(PYTEST_ARGS)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE))" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "$(STORIES)" $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE)) and not ($(STORIES))" $(PYTEST_ARGS)
 
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
