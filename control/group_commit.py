@@ -36,6 +36,11 @@ MAX_MEMBERS = 256
 MAX_ROWS = 100_000
 """Sample rows of one group; a node with more is a group of its own."""
 
+GATHER_S = 0.02
+"""Groups begin at least so far apart: a fleet's syncs come one by one, and each alone would cost
+twenty times its share of a group.
+"""
+
 SOON_S = 0.2
 """When a node comes back, in a small fleet, while something is on its way: a start, an order, a
 chore.
@@ -112,7 +117,14 @@ class GroupCommit:
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
+        try:
+            await self._work_off(loop)
+        finally:
+            self._running = None
+
+    async def _work_off(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
+            next_at = loop.time() + GATHER_S
             group = self._next_group()
             answers = await loop.run_in_executor(self._executor, self._answers, group)
             for member, answer in zip(group, answers, strict=True):
@@ -122,7 +134,7 @@ class GroupCommit:
                     member.answered.set_exception(answer)
                 else:
                     member.answered.set_result(answer)
-        self._running = None
+            await asyncio.sleep(next_at - loop.time())
 
     def _next_group(self) -> list[Member]:
         """Take from the waiting in the order in which they came; of one node at most one."""

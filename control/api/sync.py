@@ -104,7 +104,10 @@ class SyncDoor:
             said = read(node, body)
         else:
             said = await run_in_threadpool(read, node, body)
-        return await self._shell.syncs.exchange(said, token_sha256)
+        answer = await self._shell.syncs.exchange(said, token_sha256)
+        # The transaction has just found that the token holds.
+        self._remember(token_sha256, node)
+        return answer
 
     async def _admit(self, token: str | None, token_sha256: str, node: str) -> None:
         """Return if `node` is let in.
@@ -112,12 +115,14 @@ class SyncDoor:
         Raises:
             UnauthenticatedError, ForbiddenError: it is not.
         """
-        key, now = (token_sha256, node), time.monotonic()
-        if self._let_in.get(key, 0.0) <= now:
+        if self._let_in.get((token_sha256, node), 0.0) <= time.monotonic():
             await run_in_threadpool(_let_in, self._shell, token, node)
-            self._let_in[key] = now + LET_IN_FOR_S
-            while len(self._let_in) > MAX_LET_IN:
-                self._let_in.popitem(last=False)
+            self._remember(token_sha256, node)
+
+    def _remember(self, token_sha256: str, node: str) -> None:
+        self._let_in[token_sha256, node] = time.monotonic() + LET_IN_FOR_S
+        while len(self._let_in) > MAX_LET_IN:
+            self._let_in.popitem(last=False)
 
 
 def _let_in(shell: Shell, token: str | None, node: str) -> None:
