@@ -3,8 +3,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 PYTEST_ARGS ?=
-# Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace.
+# Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace; and commands, two at a time, which mostly wait.
 BESIDE := not distributed and not prometheus and not processes and not browser and not scenario and not matrix
+COMMANDS := processes and not scenario and not prometheus and not browser and not distributed and not matrix
 FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
@@ -34,7 +35,8 @@ lint: setup ## format, lint, types, import contracts
 test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile -m "$(BESIDE)" $(PYTEST_ARGS) $(NONE_OK)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE))" $(PYTEST_ARGS) $(NONE_OK)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "$(COMMANDS)" $(PYTEST_ARGS) $(NONE_OK)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
 
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
