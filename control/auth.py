@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
 from control.db import history, tables
 from control.db.values import instant_text
@@ -155,8 +155,7 @@ def caller_of(connection: Connection, token: str | None, *, now: datetime) -> Ca
     row = connection.execute(
         select(tables.tokens).where(
             c.sha256 == digest(token),
-            c.revoked_at.is_(None),
-            or_(c.expires_at.is_(None), c.expires_at > now),
+            *_holds(now),
         )
     ).one_or_none()
     if row is None:
@@ -169,8 +168,7 @@ def valid_tokens(connection: Connection, sha256s: Collection[str], *, now: datet
     c = tables.tokens.c
     query = select(c.sha256).where(
         c.sha256.in_(sha256s),
-        c.revoked_at.is_(None),
-        or_(c.expires_at.is_(None), c.expires_at > now),
+        *_holds(now),
     )
     return set(connection.scalars(query))
 
@@ -289,8 +287,7 @@ def log_in(connection: Connection, code: str, *, now: datetime) -> dict[str, Any
         .join(tables.login_codes, k.token == t.id)
         .where(
             k.sha256 == digest(code),
-            t.revoked_at.is_(None),
-            or_(t.expires_at.is_(None), t.expires_at > now),
+            *_holds(now),
         )
     ).one_or_none()
     if maker is None:
@@ -312,6 +309,12 @@ def log_in(connection: Connection, code: str, *, now: datetime) -> dict[str, Any
         "role": maker.role,
         "expires_at": instant_text(expires_at),
     }
+
+
+def _holds(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions under which a token is good."""
+    c = tables.tokens.c
+    return c.revoked_at.is_(None), or_(c.expires_at.is_(None), c.expires_at > now)
 
 
 def has_admin(connection: Connection, token: str | None) -> bool:

@@ -1,10 +1,10 @@
 """Group commit: the syncs that arrive while one transaction is under way share the next.
 
-A transaction costs about the same for one node as for a hundred. So there is one at a time, and
-what arrives meanwhile forms the next group: under light load each sync is alone and waits for
-nobody, under heavy load groups grow until the rate fits. Each sync is answered after its group is
-committed, and only then. If a group fails, its members are tried one by one, so that none suffers
-for another.
+A transaction costs about the same for one node as for a hundred. So there is one at a time, at
+most one in `GATHER_S`, and what arrives meanwhile forms the next group: under light load each sync
+is alone and waits for nobody, under heavy load groups grow until the rate fits. Each sync is
+answered after its group is committed, and only then. If a group fails, its members are tried one by
+one, so that none suffers for another.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Member:
 
 @dataclass(slots=True)
 class Counts:
-    """What has been done so far, for the process's own metrics."""
+    """What has been done so far."""
 
     groups: int = 0
     members: int = 0

@@ -23,7 +23,7 @@ from control.db.among import among
 from control.db.chunks import Rows
 from control.db.effects import Told
 from control.db.heartbeats import Described
-from control.db.levels import Place
+from control.db.levels import Key, Place
 from control.db.upsert import upsert
 from control.db.values import number_word, storable_tree, whole
 from trainmaster.ids import is_agent_stream, parse_rank_stream
@@ -31,9 +31,6 @@ from trainmaster.spool import is_missing
 from trainmaster.wire import Batch, Event, Sync
 
 MAX_EVENT_DATA = 64 << 10
-
-Key = tuple[str, int, int]
-"""Run, generation and rank."""
 
 
 @dataclass(frozen=True, slots=True)
