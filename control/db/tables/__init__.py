@@ -1,0 +1,46 @@
+"""The tables. Words and units as in docs/glossary.md; the schema itself is created by
+`migrations/`.
+
+Who writes what: `facts` nodes, cursors, samples, events, ranks, checkpoints and answers to chores;
+`apply` runs, attempts, slots, orders, alerts and incidents; the API requests, rules, tokens and the
+audit log. Ids that people see are text; row numbers are never reused.
+"""
+
+from __future__ import annotations
+
+from control.db.tables.access import audit, login_codes, tokens
+from control.db.tables.checkpoints import checkpoints
+from control.db.tables.fleet import chores, cursors, leadership, nodes, workloads
+from control.db.tables.judgement import alerts, incidents, rule_versions, rules
+from control.db.tables.runs import attempts, drills, events, orders, ranks, requests, runs, slots
+from control.db.tables.samples import sample_ageing, sample_blocks, sample_chunks, sample_sealing
+from control.db.tables.schema import metadata
+
+__all__ = [
+    "alerts",
+    "attempts",
+    "audit",
+    "checkpoints",
+    "chores",
+    "cursors",
+    "drills",
+    "events",
+    "incidents",
+    "leadership",
+    "login_codes",
+    "metadata",
+    "nodes",
+    "orders",
+    "ranks",
+    "requests",
+    "rule_versions",
+    "rules",
+    "runs",
+    "sample_ageing",
+    "sample_blocks",
+    "sample_chunks",
+    "sample_sealing",
+    "slots",
+    "tokens",
+    "workloads",
+]

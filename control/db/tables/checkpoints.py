@@ -1,0 +1,45 @@
+"""The index of checkpoints; the manifest beside their bytes commits them."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKeyConstraint,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from control.db.tables.schema import ATTEMPT_KEY, ID, WORD, metadata
+from control.db.values import Instant
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("run", ID, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("parent", ID),
+    Column("state", WORD, nullable=False),
+    Column("abandoned", Boolean, nullable=False, default=False),
+    Column("pinned", Boolean, nullable=False, default=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("files", Integer, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("manifest_sha256", String(80), nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("verified_at", Instant),
+    Column("trusted_at", Instant),
+    Column("tries", Integer, nullable=False, default=0),
+    Column("loss", JSON(none_as_null=True)),
+    Column("problem", Text),
+    Column("because", Text, nullable=False, default=""),
+    ForeignKeyConstraint(("run", "generation"), ATTEMPT_KEY),
+    UniqueConstraint("run", "generation", "step"),
+)

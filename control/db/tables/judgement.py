@@ -1,0 +1,82 @@
+"""Rules, the alerts they raise, and the incidents that follow."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+)
+
+from control.db.tables.schema import ID, ROW_NUMBER, WORD, metadata
+from control.db.values import Instant
+
+rules = Table(
+    "rules",
+    metadata,
+    Column("name", String(200), primary_key=True),
+    Column("pack", String(200), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Column("changed_by", ID, nullable=False),
+    Column("removed", Boolean, nullable=False, default=False),
+)
+
+rule_versions = Table(
+    "rule_versions",
+    metadata,
+    Column("name", String(200), ForeignKey("rules.name"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("change", WORD, nullable=False),
+    Column("body", JSON, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("actor", ID, nullable=False),
+    Column("why", Text, nullable=False, default=""),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("run", ID, ForeignKey("runs.id"), nullable=False),
+    Column("rule", String(200), nullable=False),
+    Column("opened_at", Instant, nullable=False),
+    Column("closed_at", Instant),
+    Column("state", WORD, nullable=False),
+    Column("closed_as", WORD),
+    Column("rung", Integer, nullable=False),
+    Column("first_bad_step", BigInteger, nullable=False),
+    Column("last_bad_step", BigInteger, nullable=False),
+    Column("actions", JSON, nullable=False),
+    Column("verification", JSON, nullable=False),
+    Column("because", Text, nullable=False, default=""),
+    Index(None, "run", "opened_at"),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("run", ID, ForeignKey("runs.id"), nullable=False),
+    Column("rule", String(200), nullable=False),
+    Column("scope", String(200), nullable=False),
+    Column("state", WORD, nullable=False),
+    Column("value", JSON(none_as_null=True)),
+    Column("threshold", JSON(none_as_null=True)),
+    Column("first_bad_step", BigInteger),
+    Column("severity", WORD, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("incident", ID),
+    Column("since", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    Index(None, "run", "rule", "scope"),
+    sqlite_autoincrement=True,
+)
