@@ -65,7 +65,9 @@ class PrivateServer:
                 return True
             time.sleep(0.02)
         self.stop()
-        raise TimeoutError(f"{self._process.args!r} is not ready after {timeout_s} s:\n{self.tail()}")
+        raise TimeoutError(
+            f"{self._process.args!r} is not ready after {timeout_s} s:\n{self.tail()}"
+        )
 
     def stop(self) -> None:
         if self._process.poll() is None:
