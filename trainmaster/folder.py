@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -49,13 +50,15 @@ def verify_folder(path: Path, *, manifest_sha256: str | None = None) -> Report:
         finally:
             os.close(descriptor)
 
-    return verify(
-        read=read,
-        size=lambda name: (path / name).stat().st_size,
-        names=lambda: _names(path),
-        folder=path.resolve().name,
-        manifest_sha256=manifest_sha256,
-    )
+    with ThreadPoolExecutor(1, thread_name_prefix="verify") as thread:
+        return verify(
+            read=read,
+            size=lambda name: (path / name).stat().st_size,
+            names=lambda: _names(path),
+            folder=path.resolve().name,
+            manifest_sha256=manifest_sha256,
+            executor=thread,
+        )
 
 
 def _names(path: Path) -> Iterator[str]:

@@ -20,6 +20,7 @@ BLOCK_BYTES = 16 << 20
 MANIFEST_NAME = "manifest.json"
 STATE_NAME = "state.json"
 MAX_MANIFEST_BYTES = 256 << 20
+MAX_STATE_BYTES = 256 << 20
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]

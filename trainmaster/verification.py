@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field
@@ -26,6 +27,9 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
+
+READ_AHEAD = 2
+"""Blocks that an executor holds ready while one is hashed."""
 
 Kind = Literal[
     "foreign",
@@ -96,6 +100,7 @@ def verify(
     names: Callable[[], Iterable[str]],
     folder: str | None = None,
     manifest_sha256: str | None = None,
+    executor: Executor | None = None,
 ) -> Report:
     """Check a whole checkpoint: manifest, sizes, digests, headers, and what else lies there.
 
@@ -103,6 +108,7 @@ def verify(
         names: lists the files of the folder, those in folders below it as "a/b". Names that begin
             with a dot are not ours and are passed over.
         folder, manifest_sha256: see `open_manifest`.
+        executor: where blocks are read and hashed ahead; without one it is all done here.
 
     Raises:
         UnavailableError: the store cannot be read now, so that nothing can be said.
@@ -122,7 +128,7 @@ def verify(
     right_files = right_bytes = 0
     shards = shards_by_file(manifest)
     for name, entry in sorted(manifest.files.items()):
-        wrong = list(_check_file(manifest, name, shards.get(name), read, size))
+        wrong = list(_check_file(manifest, name, shards.get(name), read, size, executor))
         findings += wrong
         if not wrong:
             right_files += 1
@@ -143,7 +149,12 @@ def verify(
 
 
 def _check_file(
-    manifest: Manifest, name: str, shards: Shards | None, read: Read, size: Size
+    manifest: Manifest,
+    name: str,
+    shards: Shards | None,
+    read: Read,
+    size: Size,
+    executor: Executor | None,
 ) -> Iterator[Finding]:
     entry = manifest.files[name]
     file = VerifiedFile(name, entry, read)
@@ -152,6 +163,8 @@ def _check_file(
     except IntegrityError as error:
         yield _finding("missing_file" if error.seen == NOTHING else "size", error)
         return
+    if executor is not None:
+        file.expect(range(len(entry.blocks)), executor, ahead=READ_AHEAD)
     whole = hashlib.sha256()
     damaged = False
     for index in range(len(entry.blocks)):

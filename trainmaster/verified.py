@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
 from typing import Any
 
 from trainmaster import manifest as manifests
 from trainmaster.consistency import contradiction
 from trainmaster.errors import IntegrityError, UnavailableError
-from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, STATE_NAME, FileEntry, Manifest
+from trainmaster.manifest import (
+    BLOCK_BYTES,
+    MANIFEST_NAME,
+    MAX_STATE_BYTES,
+    STATE_NAME,
+    FileEntry,
+    Manifest,
+)
 from trainmaster.tensor_file import (
     PREFIX_BYTES,
     HeaderError,
@@ -71,27 +80,50 @@ def read_state(manifest: Manifest, read: Read, size: Size) -> dict[str, Any]:
     """Return the content of `state.json`, verified.
 
     Raises:
-        IntegrityError: it is missing or damaged, or is not a JSON object.
+        IntegrityError: it is missing or damaged, is not a JSON object, or is that of another step.
         UnavailableError: it cannot be read now.
     """
     file = VerifiedFile(STATE_NAME, manifest.files[STATE_NAME], read)
+    if file.entry.bytes > MAX_STATE_BYTES:
+        raise _wrong_size(STATE_NAME, f"at most {MAX_STATE_BYTES} bytes", file.entry.bytes)
     file.check_size(size)
     try:
-        state = json.loads(b"".join(file.pieces(0, file.entry.bytes)))
+        state = json.loads(b"".join(file.pieces(0, file.entry.bytes)), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{STATE_NAME}: is not JSON: {error}", file=STATE_NAME) from error
     if not isinstance(state, dict):
         raise IntegrityError(f"{STATE_NAME}: is not a JSON object", file=STATE_NAME)
+    problem = state_problem(state, step=manifest.step)
+    if problem is not None:
+        raise IntegrityError(f"{STATE_NAME}: {problem}", file=STATE_NAME)
     return state
+
+
+def state_problem(state: Mapping[str, Any], *, step: int) -> str | None:
+    """Return why `state` cannot be what was saved after `step`, or None.
+
+    Weights of one step beside the counters of another are a checkpoint of neither.
+    """
+    if type(state.get("step")) is not int or state["step"] != step:
+        return f"holds step {state.get('step')!r} in the checkpoint of step {step}"
+    applied = state.get("applied_updates", 0)
+    if type(applied) is not int or not 0 <= applied <= step:
+        return f"counts {applied!r} applied updates in {step} steps"
+    return None
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"it holds {word}")
 
 
 class VerifiedFile:
     """A file of which no byte is given out before the block around it has shown its digest.
 
-    Keeps the last block, so that reading in order reads each block once.
+    Keeps the last block, so that reading in order reads each block once. Not for several threads,
+    but it may use some (`expect`).
 
     Attributes:
-        read_bytes: read and found right so far.
+        read_bytes: given out and found right so far.
     """
 
     def __init__(self, name: str, entry: FileEntry, read: Read) -> None:
@@ -100,6 +132,27 @@ class VerifiedFile:
         self.read_bytes = 0
         self._read = read
         self._kept: tuple[int, bytes] | None = None
+        self._expected: Iterator[int] = iter(())
+        self._coming: deque[tuple[int, Future[bytes]]] = deque()
+        self._begin: Callable[[int], Future[bytes]] | None = None
+
+    def expect(self, indexes: Iterable[int], executor: Executor, *, ahead: int) -> None:
+        """Have blocks read and hashed by `executor` before they are asked for, `ahead` at a time.
+
+        Args:
+            indexes: those that will be asked for, in that order. Another one may be, at the cost of
+                waiting for it.
+        """
+        self._begin = lambda index: executor.submit(self._fetch, index)
+        at_hand = self._kept[0] if self._kept is not None else None
+        self._expected = (index for index in indexes if index != at_hand)
+        for _ in range(ahead):
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        index = next(self._expected, None)
+        if index is not None and self._begin is not None:
+            self._coming.append((index, self._begin(index)))
 
     def check_size(self, size: Size) -> None:
         """Let a file of the right size pass.
@@ -121,6 +174,20 @@ class VerifiedFile:
         """
         if self._kept is not None and self._kept[0] == index:
             return self._kept[1]
+        if any(coming == index for coming, _ in self._coming):
+            while self._coming[0][0] != index:  # was expected, and is not wanted after all
+                self._coming.popleft()
+                self._begin_next()
+            _, coming = self._coming.popleft()
+            self._begin_next()
+            data = coming.result()
+        else:
+            data = self._fetch(index)
+        self._kept = index, data
+        self.read_bytes += len(data)
+        return data
+
+    def _fetch(self, index: int) -> bytes:
         start = index * BLOCK_BYTES
         length = min(BLOCK_BYTES, self.entry.bytes - start)
         data = _read(self.name, start, length, self._read)
@@ -135,8 +202,6 @@ class VerifiedFile:
                 expected=expected,
                 seen=seen,
             )
-        self._kept = index, data
-        self.read_bytes += length
         return data
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:

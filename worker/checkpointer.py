@@ -1,28 +1,17 @@
-"""Saving and restoring one rank's part of a run, told by events."""
+"""Saving one rank's part of a run, told by events."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from trainmaster.errors import ConflictError, Problem, SpecError
+from trainmaster.errors import ConflictError
 from trainmaster.ids import checkpoint_id
 from trainmaster.manifest import Parent
 from trainmaster.wire import Assignment, Resume
-from worker.checkpoint.reader import open_checkpoint
-from worker.checkpoint.tensors import as_shard
 from worker.checkpoint.writer import CheckpointWriteError, NonFiniteStateError, save
-from worker.data.agreement import refuse_changed
-from worker.precision import LossScale
 from worker.step import Course, Machinery
 from worker.storage import open_storage
-from worker.training_state import (
-    Position,
-    named_for_loading,
-    optimizer_tensors,
-    position_of,
-    tensors_of,
-)
+from worker.training_state import Position, tensors_of
 
 
 class Checkpointer:
@@ -107,62 +96,8 @@ class Checkpointer:
             "skip": [list(each) for each in self._course.skip],
             "lr_windows": [list(each) for each in self._course.lr_windows],
             "optimizer": train.optimizer.model_dump(mode="json"),
+            "spec": self._assignment.spec.model_dump(mode="json"),
         }
-
-
-def restore(assignment: Assignment, parts: Machinery) -> Position:
-    """Fill weights and optimizer state from the checkpoint where the generation begins; without
-    one, from nothing.
-
-    Raises:
-        IntegrityError: its bytes are not what its digests say, or some are missing.
-        UserError: it is of another model, or was trained on a text that has changed since.
-    """
-    resume, precision = assignment.resume, assignment.spec.train.precision
-    if resume is None:
-        return Position(0, 0, LossScale.initial(precision))
-    found = open_checkpoint(
-        open_storage(assignment.checkpoint_root),
-        resume.location,
-        manifest_sha256=resume.manifest_sha256,
-    )
-    position = position_of(found.state, expected_step=resume.step, precision=precision)
-    if found.state.get("data_source") == assignment.spec.data.source:
-        refuse_changed(found.state.get("data_sha256"), parts.data_sha256)
-    steps = {
-        "parallel.sync_every": assignment.plan.sync_every,
-        "train.batch_ramp_steps": assignment.spec.train.batch_ramp_steps,
-    }
-    refuse_other_steps(found.state, steps)
-    state = optimizer_tensors(found.manifest, parts.gradients.pieces)
-    found.load(named_for_loading(parts.layers, state, parts.role))
-    parts.gradients.refresh()
-    parts.optimizer.adopt({name: as_shard(tensor).tensor for name, tensor in state.items()})
-    return position
-
-
-def refuse_other_steps(state: dict[str, Any], now: dict[str, int]) -> None:
-    """Refuse to go on with steps of another size: which samples come next follows from their
-    number.
-
-    Args:
-        now: the passes of a step, and over how many steps they grow to that, by key of the spec.
-
-    Raises:
-        SpecError: they differ from the checkpoint's.
-    """
-    usual = {"parallel.sync_every": 1, "train.batch_ramp_steps": 0}
-    problems = [
-        Problem(
-            key,
-            f"{value} would change which samples a step consumes: the steps of the checkpoint were "
-            f"taken with {saved}; leave it at that, or submit a new run",
-        )
-        for key, value in now.items()
-        if (saved := state.get(key.rpartition(".")[2], usual[key])) != value
-    ]
-    if problems:
-        raise SpecError(problems)
 
 
 def parent_of(resume: Resume | None) -> Parent | None:

@@ -28,10 +28,11 @@ from trainmaster.plugins import add_schedules
 from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
-from worker.checkpointer import Checkpointer, restore
+from worker.checkpointer import Checkpointer
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
+from worker.resumption import restore
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
 from worker.telemetry import Telemetry

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from trainmaster.errors import IntegrityError, UserError
 from trainmaster.layout import RankRole
-from trainmaster.manifest import Manifest
+from trainmaster.manifest import STATE_NAME, Manifest
 from trainmaster.tiling import Box, whole_shape
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard
 from worker.optimizer import Optimizer
@@ -111,6 +111,26 @@ def named_for_loading(
     """Return the tensors that a checkpoint is to be copied into, under its names."""
     weights = {_MODEL + one.name: _as_saved(one) for one in _held(layers, role)}
     return weights | {_OPTIMIZER + name: tensor for name, tensor in optimizer_state.items()}
+
+
+def refuse_counters_ahead(optimizer_state: dict[str, Saved], *, applied_updates: int) -> None:
+    """Refuse an optimizer that has counted more updates than were applied: its state is then of a
+    later step than the weights beside it.
+
+    Raises:
+        IntegrityError: names the counter, and both counts.
+    """
+    for name, saved in optimizer_state.items():
+        if isinstance(saved, torch.Tensor) and name.endswith("/step") and saved.numel() == 1:
+            counted = float(saved)
+            if counted > applied_updates:
+                raise IntegrityError(
+                    f"{_OPTIMIZER}{name}: counts {counted:g} updates where {applied_updates} were"
+                    " applied: it is of a later step than the weights",
+                    file=STATE_NAME,
+                    expected=str(applied_updates),
+                    seen=f"{counted:g}",
+                )
 
 
 def whole_weights(layers: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,23 +1,25 @@
 """Restoring from a checkpoint: any part of any tensor, under any layout, verified before use.
 
 Each rank opens the checkpoint by itself and reads only the blocks that hold what it asks for. Bytes
-are hashed in memory and copied from that same memory, so that nothing can change in between.
-Nothing is unpickled.
+are hashed in memory and copied from that same memory, so that nothing can change in between; other
+threads read and hash the next blocks meanwhile. Nothing is unpickled.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from trainmaster.errors import IntegrityError, UserError
-from trainmaster.manifest import Manifest, ShardEntry
+from trainmaster.manifest import BLOCK_BYTES, Manifest, ShardEntry
 from trainmaster.storage import Storage
-from trainmaster.tensor_file import DTYPE_BYTES
+from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan
 from trainmaster.tiling import Box, whole_shape
 from trainmaster.verified import (
     NOTHING,
@@ -36,6 +38,11 @@ from worker.checkpoint.verify import readers, refuse_if_away
 from worker.storage import folder_below, open_location
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
+
+MAX_THREADS: Final = 4
+"""That read and hash at once; never more than there are cores to use."""
+MAX_BUFFERED_BLOCKS: Final = MAX_THREADS + 3
+"""In memory at once: one in each thread, one that waits, one being taken, one just copied from."""
 
 
 class CheckpointMismatchError(UserError):
@@ -134,8 +141,8 @@ class OpenCheckpoint:
             IntegrityError: bytes are not what the manifest says; names file, block, expected, seen.
             UnavailableError: they cannot be read now.
 
-        Cost: one block of 16 MiB besides the tensors; a tensor that is not contiguous in host
-        memory is assembled there first.
+        Cost: besides the tensors a buffer of at most `MAX_BUFFERED_BLOCKS` blocks of 16 MiB; a
+        tensor that is not contiguous in host memory is assembled there first.
         """
         started = time.perf_counter()
         shards = {name: as_shard(tensor) for name, tensor in tensors.items()}
@@ -151,11 +158,16 @@ class OpenCheckpoint:
                 moves.setdefault(move.shard.file, []).append(move)
         expected = shards_by_file(self.manifest)
         read_bytes = 0
-        for name in sorted(moves):
-            file = VerifiedFile(name, self.manifest.files[name], self._read)
-            file.check_size(self._size)
-            _fill(file, moves[name], expected[name])
-            read_bytes += file.read_bytes
+        num_threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+        threads = ThreadPoolExecutor(num_threads, thread_name_prefix="restore")
+        try:
+            for name in sorted(moves):
+                file = VerifiedFile(name, self.manifest.files[name], self._read)
+                file.check_size(self._size)
+                _fill(file, moves[name], expected[name], threads, ahead=num_threads + 1)
+                read_bytes += file.read_bytes
+        finally:
+            threads.shutdown(cancel_futures=True)
         for tensor, copy in staged:
             tensor.copy_(copy)
         num_bytes = sum(
@@ -193,16 +205,37 @@ class OpenCheckpoint:
             yield _Move(entries[fetch.index], boxes[fetch.index], fetch.part, wanted, target)
 
 
-def _fill(file: VerifiedFile, moves: list[_Move], expected: Shards) -> None:
+def _fill(
+    file: VerifiedFile, moves: list[_Move], expected: Shards, threads: Executor, *, ahead: int
+) -> None:
     spans = checked_spans(file, expected)
-    for move in sorted(moves, key=lambda move: spans[move.shard.key].start):
-        start = spans[move.shard.key].start
-        item = DTYPE_BYTES[move.shard.dtype]
-        for run in reshard.runs(move.part, move.stored, move.wanted):
-            source, target = start + run.source * item, run.target * item
-            for piece in file.pieces(source, source + run.length * item):
-                move.target[target : target + len(piece)] = piece
-                target += len(piece)
+    moves = sorted(moves, key=lambda move: spans[move.shard.key].start)
+    file.expect(_blocks(moves, spans), threads, ahead=ahead)
+    for move in moves:
+        for source, target, length in _ranges(move, spans):
+            place = target
+            for piece in file.pieces(source, source + length):
+                move.target[place : place + len(piece)] = piece
+                place += len(piece)
+
+
+def _ranges(move: _Move, spans: Mapping[str, TensorSpan]) -> Iterator[tuple[int, int, int]]:
+    """Yield (byte of the file, byte of the target, number of bytes), ascending in both."""
+    start, item = spans[move.shard.key].start, DTYPE_BYTES[move.shard.dtype]
+    for run in reshard.runs(move.part, move.stored, move.wanted):
+        yield start + run.source * item, run.target * item, run.length * item
+
+
+def _blocks(moves: Iterable[_Move], spans: Mapping[str, TensorSpan]) -> Iterator[int]:
+    """Yield the blocks that hold what is moved, each once, ascending."""
+    newest = -1
+    for move in moves:
+        for source, _, length in _ranges(move, spans):
+            for index in range(
+                max(newest + 1, source // BLOCK_BYTES), -(-(source + length) // BLOCK_BYTES)
+            ):
+                yield index
+                newest = index
 
 
 def _box(entry: ShardEntry) -> Box:

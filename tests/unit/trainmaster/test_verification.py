@@ -121,7 +121,7 @@ def test_a_wrong_digest_of_a_whole_file_is_found_although_its_blocks_are_right()
 
 def test_the_block_of_a_long_file_is_named_by_its_number() -> None:
     data = bytes(2 * BLOCK_BYTES + 5)
-    files = {RANK_0: tensor_file({"model/a": ("U8", (len(data),), data)}), STATE: b"{}"}
+    files = {RANK_0: tensor_file({"model/a": ("U8", (len(data),), data)}), STATE: b'{"step": 20}'}
     manifest = seal_over(files, {"model/a": [shard(RANK_0, "model/a", [len(data)])]})
     files[MANIFEST_NAME] = encode(manifest)
     assert check(files).ok
@@ -143,7 +143,7 @@ def test_the_block_of_a_long_file_is_named_by_its_number() -> None:
     ],
 )
 def test_a_file_with_right_digests_and_a_hostile_header_is_told(header: bytes) -> None:
-    files = {RANK_0: header, STATE: b"{}"}
+    files = {RANK_0: header, STATE: b'{"step": 20}'}
     manifest = seal_over(files, {"model/a": [shard(RANK_0, "model/a", [1])]})
     assert only_finding(check({**files, MANIFEST_NAME: encode(manifest)})) == (
         "content",
@@ -153,7 +153,7 @@ def test_a_file_with_right_digests_and_a_hostile_header_is_told(header: bytes) -
 
 
 def test_a_header_that_says_otherwise_than_the_manifest_is_told() -> None:
-    files = {RANK_0: tensor_file({"model/a": ("U8", (6,), bytes(6))}), STATE: b"{}"}
+    files = {RANK_0: tensor_file({"model/a": ("U8", (6,), bytes(6))}), STATE: b'{"step": 20}'}
     manifest = seal_over(files, {"model/a": [shard(RANK_0, "model/a", [2, 3])]})
     [finding] = check({**files, MANIFEST_NAME: encode(manifest)}).findings
     assert (finding.kind, finding.expected, finding.seen) == ("content", "U8 [2, 3]", "U8 [6]")

@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from trainmaster.folder import verify_folder
 from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, Parent, decode, encode, sha256
 from trainmaster.storage import Storage
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError
-from worker.checkpoint.reader import CheckpointMismatchError, open_checkpoint
+from worker.checkpoint.reader import (
+    MAX_BUFFERED_BLOCKS,
+    CheckpointMismatchError,
+    open_checkpoint,
+)
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, is_finite
 from worker.checkpoint.verify import verify_location
 from worker.checkpoint.writer import Saved, save
@@ -138,6 +143,24 @@ def test_a_part_is_read_from_the_blocks_that_hold_it_alone(storage: Storage) -> 
     loaded = opened.load({"model/x": part})
     assert torch.equal(part.tensor, whole[start : start + 1000])
     assert loaded.read_bytes == 2 * BLOCK_BYTES  # the header's and the part's
+
+
+def test_a_restore_holds_the_share_and_a_bounded_buffer_and_reads_no_more(storage: Storage) -> None:
+    rows, width = 12, BLOCK_BYTES // 4
+    whole = torch.arange(rows * width, dtype=torch.int32).reshape(rows, width)
+    saved = save_alone(storage, {"model/x": whole})
+    opened = open_checkpoint(storage, saved.location, manifest_sha256=None)
+    columns = Shard(torch.zeros(rows, 16, dtype=torch.int32), (0, 100), (rows, width))
+    quarter = Shard(torch.zeros(rows // 4, width, dtype=torch.int32), (3, 0), (rows, width))
+    for share, blocks in ((columns, rows), (quarter, rows // 4 + 2)):
+        tracemalloc.start()
+        loaded = opened.load({"model/x": share})
+        _, peak_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        index = tuple(map(slice, share.box.offset, share.box.end))
+        assert torch.equal(share.tensor, whole[index])
+        assert loaded.read_bytes <= blocks * BLOCK_BYTES
+        assert peak_bytes < (MAX_BUFFERED_BLOCKS + 1) * BLOCK_BYTES
 
 
 def test_a_damaged_block_is_not_noticed_by_one_who_does_not_read_it(
@@ -308,7 +331,7 @@ def test_a_checkpoint_of_another_store_is_opened_where_it_lies(
 @pytest.mark.parametrize("length", [2**63, 2**40, 99_000_000])
 def test_a_hostile_header_under_right_digests_is_refused(tmp_path: Path, length: int) -> None:
     file = "rank-00000.safetensors"
-    contents = {file: length.to_bytes(8, "little") + b"{}", "state.json": b"{}"}
+    contents = {file: length.to_bytes(8, "little") + b"{}", "state.json": b'{"step": 20}'}
     sealed = seal_over(contents, {"model/x": [shard(file, "model/x", [2**40])]})
     folder = tmp_path / "g1-step20"
     folder.mkdir()
