@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.services.postgres", "tests.services.prometheus"]
+pytest_plugins = ["tests.services.postgres", "tests.services.prometheus", "tests.services.s3"]
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"distributed": "distributed", "scenarios": "scenario", "browser": "browser"}
@@ -13,6 +13,7 @@ MARK_OF_FIXTURE = {
     "postgres_cluster": "postgres",
     "own_postgres_cluster": "postgres",
     "prometheus": "prometheus",
+    "s3_endpoint": "s3",
 }
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trainmaster.ids import name_problem
 from trainmaster.plan import ParallelAsk, Positive, Strict
+from trainmaster.storage import url_problem, without_secrets
 
 MAX_STEPS = 2**53  # a step must survive float64 in samples and JSON
 Range = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
@@ -135,13 +136,10 @@ class CheckpointSpec(Strict):
     @field_validator("store")
     @classmethod
     def _known_store(cls, store: str) -> str:
-        if store == "default" or (store.startswith("file:///") and "\0" not in store):
-            return store
-        if store.startswith("s3://"):
-            raise ValueError(
-                "s3:// stores are not in this version; use default or file:///absolute/folder"
-            )
-        raise ValueError(f"{store!r} is neither default nor file:///absolute/folder")
+        problem = None if store == "default" else url_problem(store)
+        if problem is not None:
+            raise ValueError(f"{without_secrets(store)!r} {problem}")
+        return store
 
 
 class RecoverySpec(Strict):

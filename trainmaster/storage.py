@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from trainmaster.errors import UserError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _SEGMENT = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_NOT_STORES = {"http", "https", "ftp", "ssh"}
 
 
 class Storage(Protocol):
@@ -94,3 +98,54 @@ def check_path(path: str) -> None:
     problem = path_problem(path)
     if problem is not None:
         raise UserError(f"the path {path!r} {problem}", code="bad_path")
+
+
+def url_problem(url: str) -> str | None:
+    """Return why `url` cannot be a store's, as the end of a sentence that says what to write
+    instead, or None if it can.
+
+    Credentials never stand in a URL: it is stored and shown.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        return f"is no URL: {error}"
+    if "://" not in url or _SCHEME.fullmatch(parts.scheme) is None or not url.isprintable():
+        return "is no URL of a store: write default, file:///absolute/folder or s3://bucket/prefix"
+    if parts.scheme in _NOT_STORES:
+        return f"is no store: checkpoints are not kept behind {parts.scheme}://"
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        return (
+            "may hold neither a user nor anything after ? or #: give credentials to the agents, in "
+            "their environment"
+        )
+    if parts.scheme == "file":
+        return _folder_problem(parts)
+    if parts.scheme == "s3":
+        return _bucket_problem(parts)
+    return None
+
+
+def _folder_problem(parts: SplitResult) -> str | None:
+    path = unquote(parts.path)
+    if parts.netloc not in {"", "localhost"}:
+        return f"names the host {parts.netloc}: a folder is written file:///absolute/folder"
+    if "\0" in path or ".." in path.split("/") or not path.strip("/"):
+        return "must name an absolute folder other than /: file:///absolute/folder"
+    return None
+
+
+def _bucket_problem(parts: SplitResult) -> str | None:
+    if _BUCKET.fullmatch(parts.netloc) is None:
+        return f"names no bucket that can be ({parts.netloc!r}): write s3://bucket/prefix"
+    prefix = parts.path.removeprefix("/").rstrip("/")
+    problem = path_problem(prefix) if prefix else None
+    return f"has a prefix that {problem}" if problem else None
+
+
+def without_secrets(url: str) -> str:
+    """Return `url` fit to be shown: without a user, a query and a fragment."""
+    head = url.partition("?")[0].partition("#")[0]
+    scheme, separator, rest = head.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"

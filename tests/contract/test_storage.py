@@ -2,21 +2,29 @@
 
 import os
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.storage import MemoryStorage
+from tests.services.s3 import Bucket
 from trainmaster.errors import UserError
 from trainmaster.storage import Storage
+from trainmaster.stores import folder_below, open_location, open_storage
 from trainmaster.testing.storage_contract import StorageContract
-from worker.storage import folder_below, open_location, open_storage
 
 
 class TestFolder(StorageContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> Callable[[], Storage]:
         return lambda: open_storage((tmp_path / "a store").as_uri())
+
+
+class TestS3(StorageContract):
+    @pytest.fixture
+    def open_store(self, s3: Bucket) -> Callable[[], Storage]:
+        return lambda: open_storage(s3.url)
 
 
 class TestMemory(StorageContract):
@@ -100,3 +108,45 @@ def test_a_location_is_split_into_its_store_and_its_folder(tmp_path: Path) -> No
     assert (storage.url, folder) == (f"{tmp_path.as_uri()}/run-1", "g2-step30")
     assert folder_below(storage, f"{storage.url}/g2-step30") == "g2-step30"
     assert folder_below(storage, f"{tmp_path.as_uri()}/run-11/g2-step30") is None
+
+
+def test_a_bucket_may_be_a_store_without_a_prefix(s3: Bucket) -> None:
+    for url in (f"s3://{s3.name}", f"s3://{s3.name}/"):
+        assert open_storage(url).url == f"s3://{s3.name}"
+    open_storage(s3.url).put("folder/file", [b"x"])
+    assert open_storage(f"s3://{s3.name}").list("") == ["checkpoints/folder/file"]
+    storage, folder = open_location(f"s3://{s3.name}/checkpoints/run-1/g2-step30")
+    assert (storage.url, folder) == (f"{s3.url}/run-1", "g2-step30")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://key:secret@bucket/prefix",
+        "s3://bucket/prefix?X-Amz-Signature=secret",
+        "s3://bucket/prefix#secret",
+        "s3:///prefix",
+        "s3://B/prefix",
+        "s3://bucket/../other",
+        "s3://bucket//twice",
+        "https://bucket.s3.amazonaws.com/prefix",
+        "s3://bucket/a\nb",
+        "s3://[half/prefix",
+    ],
+)
+def test_a_url_that_could_hold_a_secret_or_no_bucket_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(UserError) as refused:
+        open_storage(url)
+    assert "secret" not in refused.value.message
+    assert refused.value.code == "bad_storage_url"
+
+
+def test_a_backend_of_a_third_party_is_found_by_the_scheme_of_its_url() -> None:
+    ours = EntryPoint("memory", "tests.fakes.storage:open_memory", "trainmaster.storage")
+    assert open_storage("memory://store", [ours]).url == "memory://store"
+    gone = EntryPoint("gone", "tests.fakes.storage:nothing", "trainmaster.storage")
+    with pytest.raises(UserError, match="cannot be loaded") as refused:
+        open_storage("gone://store", [gone])
+    assert refused.value.code == "bad_plugin"
+    with pytest.raises(UserError, match=r"file, memory, s3"):
+        open_storage("other://store", [ours])

@@ -9,7 +9,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from trainmaster.tiling import Box
 from worker.checkpoint.tensors import Shard
 from worker.checkpoint.writer import save
 from worker.storage import open_storage
+from worker.storage.s3 import PART_BYTES
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["worker.train", "worker.checkpoint.writer"])
@@ -166,6 +167,43 @@ def save_until_killed(
     if rank == killed_rank:
         die_before(before_event, root.removeprefix("file://"))
     return save_as(storage, share, rank, world_size)
+
+
+def save_to_s3_until_killed(
+    rank: int,
+    world_size: int,
+    root: str,
+    environment: dict[str, str],
+    killed_rank: int,
+    before_event: int,
+) -> dict[str, Any]:
+    """Save to a bucket, with one rank dying ahead of its n-th look at or change of an object, or
+    right after a change.
+    """
+    os.environ.update(environment)
+    seen = 0
+
+    def before(operation: str, path: str) -> None:
+        nonlocal seen
+        seen += operation != "chunk"
+        if rank == killed_rank and seen == before_event:
+            os._exit(KILLED)
+
+    share = share_of(whole_state(), 1, rank, world_size)
+    return save_as(HauntedStorage(open_storage(root), before), share, rank, world_size)
+
+
+def die_in_an_upload(rank: int, world_size: int, root: str, environment: dict[str, str]) -> None:
+    """Die when two parts of an object are on their way."""
+    os.environ.update(environment)
+
+    def chunks() -> Iterator[bytes]:
+        yield bytes(PART_BYTES)
+        yield bytes(PART_BYTES)
+        yield bytes(PART_BYTES)
+        os._exit(KILLED)
+
+    open_storage(root).put("folder/file", chunks())
 
 
 def die_before(event_number: int, below: str) -> None:

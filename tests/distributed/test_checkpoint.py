@@ -9,8 +9,10 @@ import torch
 
 from tests.distributed import savers
 from tests.distributed.savers import run_ranks, share_of, whole_state
+from tests.services.s3 import Bucket
 from trainmaster.folder import verify_folder
 from trainmaster.manifest import MANIFEST_NAME
+from trainmaster.stores import verify_stored
 from worker.checkpoint.reader import open_checkpoint
 from worker.checkpoint.tensors import Shard
 from worker.storage import open_storage
@@ -134,6 +136,39 @@ def test_a_kill_between_any_two_file_operations_leaves_a_whole_checkpoint_or_non
     # How many operations a save takes differs by a few: whoever comes first makes the folders.
     assert not outcomes[0], "killed before its first operation, it commits nothing"
     assert outcomes[-1], "let through, it commits"
+
+
+@pytest.mark.parametrize("killed_rank", [0, 1])
+def test_a_kill_between_any_two_object_operations_on_s3_leaves_a_whole_checkpoint_or_none(
+    tmp_path: Path, s3: Bucket, killed_rank: int
+) -> None:
+    outcomes = []
+    for event in range(1, 20):
+        root = f"{s3.url}/kill-{event}"
+        told = run_ranks(
+            tmp_path / f"ranks-{event}",
+            savers.save_to_s3_until_killed,
+            root,
+            s3.environment,
+            killed_rank,
+            event,
+            world_size=2,
+        )
+        storage = open_storage(root)
+        whole = f"{FOLDER}/{MANIFEST_NAME}" in storage.list("")
+        assert not whole or verify_stored(storage, FOLDER).ok
+        outcomes.append(whole)
+        if told[killed_rank] is not None:
+            break
+    assert len(outcomes) == {0: 8, 1: 3}[killed_rank], "killed at each operation, and let through"
+    assert not outcomes[0]
+    assert outcomes[-1]
+
+
+def test_a_kill_in_the_middle_of_an_upload_leaves_no_object(tmp_path: Path, s3: Bucket) -> None:
+    told = run_ranks(tmp_path, savers.die_in_an_upload, s3.url, s3.environment, world_size=1)
+    assert told == [None]
+    assert open_storage(s3.url).list("") == []
 
 
 def is_whole_or_none(folder: Path) -> bool:

@@ -60,6 +60,12 @@ class MemoryStorage:
             raise FileNotFoundError(path) from error
 
 
+def open_memory(url: str) -> MemoryStorage:
+    """A backend's entry point, as a third party would bring it."""
+    assert url == "memory://store"
+    return MemoryStorage()
+
+
 class HauntedStorage:
     """Passes all on to another storage, calling `before` ahead of each operation and each chunk.
 

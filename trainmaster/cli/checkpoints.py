@@ -44,7 +44,11 @@ def verify(
 
 def _verified_here(path: str) -> dict[str, Any]:
     from trainmaster.folder import local_path, verify_folder
+    from trainmaster.stores import verify_location
 
+    if "://" in path and not path.startswith("file:"):
+        report = verify_location(path)
+        return {"location": path, **report.model_dump(mode="json")}
     folder = local_path(path)
     if "\0" in path or not folder.is_dir():
         raise UserError(f"{path!r} is neither a checkpoint's id nor a folder")

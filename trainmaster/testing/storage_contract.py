@@ -37,6 +37,11 @@ ESCAPING_PATHS = (
 )
 
 
+LARGE_CHUNK_BYTES = (8 << 20) + 1
+LARGE_CHUNKS = 5
+"""40 MiB: more than stores take in one request, or than a backend sends in one."""
+
+
 class InterruptedSourceError(Exception):
     """Raised by a source of chunks in the middle of its work."""
 
@@ -87,6 +92,35 @@ class StorageContract:
         assert storage.read("file", 0, 64 << 16) == b"".join(
             bytes([v]) * (1 << 16) for v in range(64)
         )
+
+    def test_a_large_object_is_whole_and_any_part_of_it_is_read(self, storage: Storage) -> None:
+        def chunks() -> Iterator[memoryview]:
+            buffer = bytearray(LARGE_CHUNK_BYTES)
+            for value in range(LARGE_CHUNKS):
+                buffer[:] = bytes([value]) * len(buffer)
+                yield memoryview(buffer)
+
+        size = LARGE_CHUNKS * LARGE_CHUNK_BYTES
+        assert storage.put("folder/large", chunks()) == size
+        assert storage.size("folder/large") == size
+        for value in range(1, LARGE_CHUNKS):
+            edge = storage.read("folder/large", value * LARGE_CHUNK_BYTES - 3, 6)
+            assert edge == bytes([value - 1] * 3 + [value] * 3)
+        assert storage.read("folder/large", size - 2, 100) == bytes([LARGE_CHUNKS - 1] * 2)
+
+    def test_a_large_put_that_is_interrupted_leaves_what_was_there(self, storage: Storage) -> None:
+        def chunks() -> Iterator[bytes]:
+            for _ in range(LARGE_CHUNKS - 1):
+                yield bytes(LARGE_CHUNK_BYTES)
+            raise InterruptedSourceError
+
+        storage.put("folder/large", [b"whole"])
+        with pytest.raises(InterruptedSourceError):
+            storage.put("folder/large", chunks())
+        with pytest.raises(InterruptedSourceError):
+            storage.put("folder/other", chunks())
+        assert storage.list("") == ["folder/large"]
+        assert storage.read("folder/large", 0, 100) == b"whole"
 
     def test_putting_again_replaces_the_whole_object(self, storage: Storage) -> None:
         storage.put("file", [b"a long first version"])

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.errors import TrainmasterError
+from trainmaster.stores import verify_location
 from trainmaster.wire import Chore
 from worker.agent.nest_process import NestProcess
 from worker.checkpoint.retire import retire
-from worker.checkpoint.verify import verify_location
 from worker.nest.messages import Describe, Description, Exited, Fact, Said
 
 DESCRIBE_LIMIT_S = 120

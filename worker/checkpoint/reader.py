@@ -19,6 +19,7 @@ import torch
 from trainmaster.errors import IntegrityError, UserError
 from trainmaster.manifest import BLOCK_BYTES, Manifest, ShardEntry
 from trainmaster.storage import Storage
+from trainmaster.stores import folder_below, open_location, readers, refuse_if_away
 from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan
 from trainmaster.tiling import Box, whole_shape
 from trainmaster.verified import (
@@ -34,8 +35,6 @@ from trainmaster.verified import (
 )
 from worker.checkpoint import reshard
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
-from worker.checkpoint.verify import readers, refuse_if_away
-from worker.storage import folder_below, open_location
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
 

@@ -69,7 +69,7 @@ def test_what_is_no_location_is_refused(location: str) -> None:
 
 def test_the_agents_part_of_checkpoints_does_not_import_torch() -> None:
     modules = (
-        "worker.checkpoint.retire, worker.checkpoint.verify, worker.storage, trainmaster.folder"
+        "worker.checkpoint.retire, worker.storage.local, trainmaster.stores, trainmaster.folder"
     )
     program = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[4])

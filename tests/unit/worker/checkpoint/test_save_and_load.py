@@ -18,6 +18,7 @@ from trainmaster.errors import ConflictError, IntegrityError, UnavailableError, 
 from trainmaster.folder import verify_folder
 from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, Parent, decode, encode, sha256
 from trainmaster.storage import Storage
+from trainmaster.stores import verify_location
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError
 from worker.checkpoint.reader import (
     MAX_BUFFERED_BLOCKS,
@@ -25,7 +26,6 @@ from worker.checkpoint.reader import (
     open_checkpoint,
 )
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, is_finite
-from worker.checkpoint.verify import verify_location
 from worker.checkpoint.writer import Saved, save
 from worker.storage import open_storage
 

@@ -1,0 +1,145 @@
+"""Stores by URL: the backend for its scheme, a checkpoint's folder in it, and how it is verified.
+
+Backends are found by entry point; the two that come with the worker, by import path, so that
+neither is imported before a URL asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+from urllib.parse import urlsplit
+
+from trainmaster.errors import UnavailableError, UserError
+from trainmaster.storage import Opener, Storage, url_problem, without_secrets
+from trainmaster.verification import Report, verify
+from trainmaster.verified import Read, Size
+
+ENTRY_POINT_GROUP: Final = "trainmaster.storage"
+_BUILT_IN: Final = {
+    "file": "worker.storage.local:open_local",
+    "s3": "worker.storage.s3:open_s3",
+}
+_EXTRAS: Final = {"s3": "s3"}
+
+
+def open_storage(url: str, installed: Iterable[EntryPoint] | None = None) -> Storage:
+    """Return the store at `url`. Nothing is created or contacted yet.
+
+    Args:
+        installed: the backends of third parties; those of this environment when not given.
+
+    Raises:
+        UserError: no backend is installed for its scheme, or the backend refuses the rest of it.
+    """
+    problem = url_problem(url)
+    if problem is not None:
+        raise UserError(f"{without_secrets(url)!r} {problem}", code="bad_storage_url")
+    scheme = urlsplit(url).scheme
+    return _opener(scheme, url, installed)(url)
+
+
+def _opener(scheme: str, url: str, installed: Iterable[EntryPoint] | None) -> Opener:
+    if scheme in _BUILT_IN:
+        path = _BUILT_IN[scheme]
+    else:
+        found = entry_points(group=ENTRY_POINT_GROUP) if installed is None else installed
+        paths = {entry.name: entry.value for entry in found}
+        if scheme not in paths:
+            known = ", ".join(sorted({*_BUILT_IN, *paths}))
+            raise UserError(
+                f"{url!r} begins with no scheme that a storage backend is installed for here "
+                f"({known}); a folder is written file:///absolute/folder",
+                code="bad_storage_url",
+            )
+        path = paths[scheme]
+    module, _, attribute = path.partition(":")
+    try:
+        opener: Opener = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        mend = f": install trainmaster[{_EXTRAS[scheme]}]" if scheme in _EXTRAS else ""
+        raise UserError(
+            f"the storage backend for {scheme}:// ({path}) cannot be loaded: {error}{mend}",
+            code="bad_plugin",
+        ) from error
+    return opener
+
+
+def open_location(location: str) -> tuple[Storage, str]:
+    """Return the store around a checkpoint's folder, and the folder's name in it.
+
+    Raises:
+        UserError: see `open_storage`; or the URL names no folder.
+    """
+    root, _, folder = location.rstrip("/").rpartition("/")
+    if not folder or root.endswith(("/", ":")):
+        raise UserError(
+            f"{without_secrets(location)!r} is not the URL of a checkpoint's folder",
+            code="bad_path",
+        )
+    return open_storage(root), folder
+
+
+def folder_below(storage: Storage, location: str) -> str | None:
+    """Return the path of `location` within `storage`, or None if it does not lie there."""
+    location, root = location.rstrip("/"), storage.url + "/"
+    return location.removeprefix(root) if location.startswith(root) else None
+
+
+def verify_location(location: str, *, manifest_sha256: str | None = None) -> Report:
+    """Check the checkpoint at the URL `location`; see `trainmaster.verification.verify`.
+
+    Raises:
+        UserError: it is not a URL that a storage backend is installed for.
+        UnavailableError: the store cannot be read now.
+    """
+    storage, folder = open_location(location)
+    return verify_stored(storage, folder, manifest_sha256=manifest_sha256)
+
+
+def verify_stored(storage: Storage, folder: str, *, manifest_sha256: str | None = None) -> Report:
+    """Check the checkpoint in `folder` of `storage`; see `verify_location`."""
+    try:
+        names = [path.removeprefix(f"{folder}/") for path in storage.list(folder)]
+    except OSError as error:
+        raise UnavailableError(f"{storage.url}/{folder} cannot be listed now: {error}") from error
+    if not names:
+        refuse_if_away(storage)
+    read, size = readers(storage, folder)
+    return verify(
+        read=read, size=size, names=lambda: names, folder=folder, manifest_sha256=manifest_sha256
+    )
+
+
+def refuse_if_away(storage: Storage) -> None:
+    """Let a store in which something lies pass.
+
+    Where a run has nothing at all, its store is more likely not mounted than its checkpoints lost;
+    and each of them would be given up for it.
+
+    Raises:
+        UnavailableError: nothing is there, or it cannot be listed now.
+    """
+    try:
+        something = storage.list("")
+    except OSError as error:
+        raise UnavailableError(f"{storage.url} cannot be listed now: {error}") from error
+    if not something:
+        raise UnavailableError(
+            f"nothing at all is stored at {storage.url}: is the file system mounted?",
+            code="storage_away",
+        )
+
+
+def readers(storage: Storage, folder: str) -> tuple[Read, Size]:
+    """Return how the files of `folder` are read and measured, by their names within it."""
+
+    def read(name: str, offset: int, length: int) -> bytes:
+        return storage.read(f"{folder}/{name}", offset, length)
+
+    def size(name: str) -> int:
+        return storage.size(f"{folder}/{name}")
+
+    return read, size
