@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -79,13 +79,15 @@ class S3Storage:
             "connect_timeout": timedelta(seconds=5),
             **(limits or {}),
         }
-        client = {name: retries.pop(name) for name in ("timeout", "connect_timeout")}
+        # Plain HTTP only where the endpoint says http://.
+        client: Any = {"allow_http": True}
+        client |= {name: retries.pop(name) for name in ("timeout", "connect_timeout")}
         try:
             self._store = S3Store(
                 bucket,
                 prefix=prefix or None,
                 config={"checksum_algorithm": "SHA256"},
-                client_options={**client, "allow_http": True},  # where the endpoint says http://
+                client_options=client,
                 retry_config=retries,  # type: ignore[arg-type]
             )
         except (BaseError, ValueError) as error:
@@ -185,11 +187,11 @@ class S3Storage:
         check_path(path)
         self._delete(path, self.list(path))
 
-    def _delete(self, path: str, paths: list[str]) -> None:
+    def _delete(self, path: str, paths: Sequence[str]) -> None:
         if not paths:
             return
         try:
-            self._ask(path, lambda: obstore.delete(self._store, paths))
+            self._ask(path, lambda: obstore.delete(self._store, list(paths)))
         except FileNotFoundError:
             return  # some stores say so of what is not there
 
