@@ -2,8 +2,8 @@
 Pure.
 
 A rank that lost a peer ends with exit 75. That is a consequence; the first failure is the earliest
-one that is not, and it alone gives the attempt its cause. However many ranks fall, an attempt fails
-once.
+one that is not, and it alone gives the attempt its cause; so is an exit with 0 that nobody told of,
+where the others then failed. However many ranks fall, an attempt fails once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _MEANINGS = {
     ExitCode.NUMERIC_STOP: "numbers went bad",
     ExitCode.INTEGRITY: "bytes differ from their digest",
     ExitCode.OUR_BUG: "an error in the program",
+    ExitCode.OUT_OF_MEMORY: "out of memory",
     ExitCode.IO: "reading or writing failed",
     ExitCode.TRY_AGAIN: "lost a peer or a store",
     ExitCode.BAD_SPEC: "the spec is wrong",
@@ -40,6 +41,7 @@ class FirstFailure:
     exit_code: int | None = None
     signal: int | None = None
     told: str = ""
+    is_out_of_memory: bool = False
 
     @property
     def sentence(self) -> str:
@@ -64,9 +66,14 @@ def first_failure(snapshot: RunSnapshot, *, now: datetime) -> FirstFailure | Non
     """
     failed = [rank for rank in snapshot.ranks if _has_failed(rank)]
     if failed:
+        left = [rank for rank in snapshot.ranks if _has_left(rank)]
+        failed += [rank for rank in left if not _is_fresh(rank, now)]
         failed.sort(key=lambda rank: (_is_consequence(rank), rank.exited_at or now, rank.rank))
         first = failed[0]
-        others_may_tell = any(rank.state != "exited" for rank in snapshot.ranks)
+        others_may_tell = any(
+            rank.state != "exited" or (rank in left and rank not in failed)
+            for rank in snapshot.ranks
+        )
         if _is_consequence(first) and others_may_tell and _is_fresh(first, now):
             return None
         return _failure_of(first)
@@ -102,6 +109,11 @@ def _has_failed(rank: Rank) -> bool:
     return rank.state == "exited" and (bool(rank.exit_code) or bool(rank.signal))
 
 
+def _has_left(rank: Rank) -> bool:
+    """Whether it exited with 0 and has not told that it had finished: its workload ended it."""
+    return rank.state == "exited" and not _has_failed(rank) and rank.finished is None
+
+
 def _is_consequence(rank: Rank) -> bool:
     return rank.stopped or (not rank.signal and rank.exit_code == ExitCode.TRY_AGAIN)
 
@@ -116,13 +128,26 @@ def _is_fresh(rank: Rank, now: datetime) -> bool:
 
 
 def _failure_of(rank: Rank) -> FirstFailure:
+    told = _told(rank)
+    starved = (rank.failure or {}).get("out_of_memory") is True
     if rank.signal:
         cause = f"rank {rank.rank} killed by signal {rank.signal}"
-        return FirstFailure(rank.rank, cause, signal=rank.signal)
+        return FirstFailure(
+            rank.rank, cause, signal=rank.signal, told=told, is_out_of_memory=starved
+        )
     assert rank.exit_code is not None
+    if rank.exit_code == ExitCode.DONE:
+        cause = f"rank {rank.rank} exited with 0 before its last step, as if it had finished"
+        return FirstFailure(rank.rank, cause, exit_code=0)
     meaning = _MEANINGS.get(ExitCode(rank.exit_code)) if rank.exit_code in _MEANINGS else None
     cause = f"rank {rank.rank} exited with {rank.exit_code}" + (f" ({meaning})" if meaning else "")
-    return FirstFailure(rank.rank, cause, exit_code=rank.exit_code, told=_told(rank))
+    return FirstFailure(
+        rank.rank,
+        cause,
+        exit_code=rank.exit_code,
+        told=told,
+        is_out_of_memory=starved or rank.exit_code == ExitCode.OUT_OF_MEMORY,
+    )
 
 
 def _told(rank: Rank) -> str:

@@ -147,6 +147,7 @@ class ExitCode(IntEnum):
     NUMERIC_STOP = 65
     INTEGRITY = 66
     OUR_BUG = 70
+    OUT_OF_MEMORY = 71
     IO = 74
     TRY_AGAIN = 75
     BAD_SPEC = 78

@@ -265,6 +265,21 @@ def workload_problems(
     return problems
 
 
+def short_dataset(num_samples: int, global_batch: int) -> Problem | None:
+    """Return why so few samples cannot fill a batch; None when they can. A batch that held a sample
+    twice would weigh it twice.
+    """
+    if num_samples >= global_batch:
+        return None
+    return Problem(
+        "data.source",
+        f"the workload's dataset holds {num_samples} samples, fewer than one batch of "
+        f"{global_batch}: use more data, or a train.global_batch of at most {num_samples}"
+        if num_samples
+        else "the workload's dataset holds no samples",
+    )
+
+
 _OWN_OPTIMIZER = (
     "the workload brings its own optimizer, which would see only parts of parameters: use {}, or "
     "the spec's optimizer"

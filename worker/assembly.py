@@ -13,7 +13,12 @@ from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
 from worker.bucket import Sharing
-from worker.data.agreement import agree, refuse_other_code
+from worker.data.agreement import (
+    agree,
+    refuse_other_code,
+    refuse_other_samples,
+    refuse_other_weights,
+)
 from worker.data.batches import BatchReader
 from worker.emulation import Pace, message_s
 from worker.faults import Faults
@@ -28,7 +33,9 @@ from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
 from worker.tensor_parallel import spread
 from worker.timeline import Meter, measure_messages
-from worker.workload import build_layers, code_sha256, layer_of
+from worker.user_code import calling
+from worker.weights_digest import digest_of
+from worker.workload import StageLayers, build_layers, code_sha256, layer_of
 
 
 def course_of(assignment: Assignment) -> Course:
@@ -54,15 +61,19 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     role = roles(plan)[launch.rank]
     workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
     reads_data = role.is_first_stage or role.is_last_stage
+    with calling("dataset()"):
+        dataset = workload.dataset() if reads_data else None
     reader = BatchReader(
-        workload.dataset() if reads_data else None,
+        dataset,
         seed=spec.train.seed,
         batch_size=spec.train.global_batch,
         positions=sample_range(plan, role.replica),
         wants_inputs=role.is_first_stage,
         wants_targets=role.is_last_stage,
     )
-    layers = build_layers(workload.layers(), role.layers, seed=spec.train.seed)
+    with calling("layers()"):
+        builders = list(workload.layers())
+    layers = build_layers(builders, role.layers, seed=spec.train.seed)
     joined = groups.join(
         store=assignment.store,
         prefix=f"{assignment.run}/{assignment.generation}",
@@ -77,6 +88,9 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     if problems:
         raise SpecError(problems)
     refuse_other_code(code_sha256(spec.workload), joined.world)
+    refuse_other_samples(reader.probe_sha256(), joined.world)
+    if plan.replicas * plan.tensor > 1 and assignment.resume is None:
+        refuse_other_weights(_built(layers, plan.num_layers), joined.world)
     if joined.place is not None:
         spread(layers, workload, joined.place)
     if role.is_divided:
@@ -122,6 +136,15 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         data_sha256=agree(reader.sha256, joined.world),
         desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,
     )
+
+
+def _built(layers: StageLayers, num_layers: int) -> list[str | None]:
+    """Return a digest of each layer's weights; None of those that are not here."""
+    here = {int(name): module for name, module in layers.layers.items()}
+    return [
+        digest_of(dict(here[layer].named_parameters())) if layer in here else None
+        for layer in range(num_layers)
+    ]
 
 
 def optimizer_of(pieces: Sequence[Piece], spec: OptimizerSpec, workload: Workload) -> Optimizer:

@@ -1,16 +1,20 @@
-"""What a workload is made of: built layer by layer, tried on one sample, and told to the control
-plane, which has no torch.
+"""What a workload is made of: built layer by layer, tried on two samples, and told to the control
+plane, which has no torch. What is wrong with it is found here, before anything is trained.
+
+B is the number of samples that are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import math
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainmaster.errors import Problem, SpecError
 from trainmaster.plugins import (
     Dataset,
     WithOptimizer,
@@ -19,28 +23,36 @@ from trainmaster.plugins import (
     load_workload,
 )
 from trainmaster.wire import WorkloadInfo
-from worker import settings
+from worker import settings, user_code
+from worker.data.batches import refuse_sample
+from worker.optimizer import own_optimizer, refuse_state
+from worker.user_code import REDUCIBLE, loss_parts, named, problem, refuse_weight, told
 from worker.workload import build_layer, code_sha256
+
+_SEED: Final = 0
 
 
 def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
-    """Build a workload and run one sample through it.
+    """Build a workload and run two samples through it.
 
     Raises:
         SpecError: it cannot be built, lacks a part of the protocol, or cannot be trained right by
             this version.
     """
     torch.set_num_threads(settings.read().num_threads)
-    built = load_workload(workload, params=params, data=data)
-    dataset = built.dataset()
-    if len(dataset) == 0:
-        raise _problem("the dataset holds no samples", path="data.source")
-    layers = _layers(built, dataset)
+    with _calling(workload):
+        built = load_workload(workload, params=params, data=data)
+    with _calling("dataset()"):
+        dataset = built.dataset()
+        num_samples = len(dataset)
+    if num_samples == 0:
+        raise problem("the dataset holds no samples", path="data.source")
+    layers = _layers(built, *_batch(dataset, num_samples))
     return WorkloadInfo(
         num_layers=len(layers),
         layers=layers,
         num_parameters=sum(layer["parameters"] for layer in layers),
-        num_samples=len(dataset),
+        num_samples=num_samples,
         weight_unit="tokens" if getattr(built, "weight_unit", None) == "tokens" else "samples",
         code_sha256=code_sha256(workload),
         data_sha256=getattr(dataset, "sha256", None),
@@ -49,75 +61,161 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
     )
 
 
-def _layers(workload: Workload, dataset: Dataset) -> list[dict[str, Any]]:
+def _calling(what: str) -> Any:
+    """Nothing is tried again here: what cannot be read now is told, too."""
+    return user_code.calling(what, may_pass=None)
+
+
+def _batch(dataset: Dataset, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the first and the last sample as a batch; where there is only one, that."""
+    chosen = sorted({0, num_samples // 2, num_samples - 1})
+    samples = []
+    for index in chosen:
+        with _calling(f"dataset()[{index}]"):
+            sample = dataset[index]
+        refuse_sample(sample, index, like=samples[0] if samples else sample)
+        samples.append(sample)
+    with _calling("dataset()[0]"):
+        again = dataset[0]
+    if not all(_same(one, other) for one, other in zip(samples[0], again, strict=True)):
+        raise problem(
+            "dataset()[0] gives another sample when it is asked for again: the same index must "
+            "always give the same sample, on every rank and after every restart; draw what is "
+            "random from a generator seeded with the index"
+        )
+    ends = [samples[0], samples[-1]][: len(samples)]
+    return torch.stack([each[0] for each in ends]), torch.stack([each[1] for each in ends])
+
+
+def _layers(workload: Workload, x_B: torch.Tensor, target_B: torch.Tensor) -> list[dict[str, Any]]:
     """Build, run and forget one layer after the other, so that a model larger than memory can be
     described.
     """
-    builders = workload.layers()
+    with _calling("layers()"):
+        builders = list(workload.layers())
     if not builders:
-        raise _problem("layers() gives no builders")
-    x_1, target_1 = _first_sample(dataset)
+        raise problem("layers() gives no builders")
     found = []
+    seen: dict[int, tuple[weakref.ref[nn.Parameter], int, str]] = {}
+    trained: list[tuple[str, nn.Parameter]] = []
     for index, builder in enumerate(builders):
-        module = build_layer(builder, index).eval()
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            x_1 = module(x_1)
-        if not isinstance(x_1, torch.Tensor):
-            raise _problem(
-                f"layer {index} gives {type(x_1).__name__}; a layer must give one tensor"
+        module = _built(builder, index)
+        _refuse_shared(module, index, seen)
+        given = told(x_B.shape, x_B.dtype)
+        with _calling(f"layer {index}, given {given},"), torch.no_grad():
+            with FlopCounterMode(display=False) as counter:
+                output_B: Any = module(x_B)
+            output_1: Any = module(x_B[:1])
+        _refuse_output(output_B, index, num_samples=len(target_B))
+        _refuse_output(output_1, index, num_samples=1)
+        if (output_1.shape[1:], output_1.dtype) != (output_B.shape[1:], output_B.dtype):
+            raise problem(
+                f"layer {index} gives {told(output_1.shape, output_1.dtype)} of one sample, but "
+                f"{told(output_B.shape, output_B.dtype)} of {len(target_B)}: what a layer gives "
+                "must keep its shape and dtype"
             )
-        if x_1.dim() == 0 or x_1.shape[0] != 1:
-            raise _problem(
-                f"layer {index} makes {list(x_1.shape)} of one sample; "
-                "the first axis must stay the samples'"
+        if index < len(builders) - 1 and output_B.dtype not in REDUCIBLE:
+            raise problem(
+                f"layer {index} gives {output_B.dtype}, which the next layer cannot be "
+                "differentiated by; it must give floating-point numbers"
             )
+        x_B = output_B
         parameters = list(module.parameters())
         found.append(
             {
                 "index": index,
                 "parameters": sum(parameter.numel() for parameter in parameters),
                 "parameter_bytes": _num_bytes(parameters),
-                "output_shape": list(x_1.shape[1:]),
-                "output_bytes": _num_bytes([x_1]),
-                "forward_flops": counter.get_total_flops(),
+                "output_shape": list(x_B.shape[1:]),
+                "output_bytes": _num_bytes([x_B]) // len(x_B),
+                "forward_flops": counter.get_total_flops() // len(x_B),
             }
         )
-    _check_loss(workload, x_1, target_1)
+        trained = [
+            (f"layers.{index}.{name}", parameter)
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        ] or trained
+    _check_loss(workload, x_B, target_B)
+    if isinstance(workload, WithOptimizer) and trained:
+        _check_optimizer(workload, trained)
     return found
 
 
-def _first_sample(dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-    sample: Any = dataset[0]
-    if not (
-        isinstance(sample, tuple)
-        and len(sample) == 2
-        and all(isinstance(part, torch.Tensor) for part in sample)
-    ):
-        raise _problem(
-            f"dataset()[0] gives {type(sample).__name__}; "
-            "a sample must be a tuple of two tensors (input, target)"
-        )
-    inputs, target = sample
-    return inputs.unsqueeze(0), target.unsqueeze(0)
+def _built(builder: Callable[[], nn.Module], index: int) -> nn.Module:
+    """Build a layer twice, and refuse one whose initial weights are not the same again."""
+    with _calling(f"the builder of layer {index}"):
+        module = build_layer(builder, index, seed=_SEED)
+        again = dict(build_layer(builder, index, seed=_SEED).named_parameters())
+    for name, parameter in module.named_parameters():
+        if not bool(torch.isfinite(parameter.detach().float()).all()):
+            raise problem(
+                f"layer {index}: parameter {name!r} begins with values that are not finite"
+            )
+        if name not in again or not _same(parameter.detach(), again[name].detach()):
+            raise problem(
+                f"layer {index}: parameter {name!r} begins with other values when it is built "
+                "again with the same seed, so replicas would begin differently: draw initial "
+                "weights from torch's default generator, which is seeded before each builder"
+            )
+    return module.eval()
 
 
-def _check_loss(workload: Workload, output_1: torch.Tensor, target_1: torch.Tensor) -> None:
-    loss: Any = workload.loss(output_1, target_1)
-    if not (isinstance(loss, tuple) and len(loss) == 2):
-        raise _problem("loss() must give a pair (sum, weight)")
-    total, weight = loss
-    if not (isinstance(total, torch.Tensor) and total.dim() == 0):
-        raise _problem(
-            "the first part of what loss() gives must be a tensor without axes: "
-            "the sum over the micro-batch"
+def _refuse_shared(
+    module: nn.Module, index: int, seen: dict[int, tuple[weakref.ref[nn.Parameter], int, str]]
+) -> None:
+    """Refuse a parameter of an earlier layer, and remember this one's. A layer that nobody else
+    holds is gone by now, and its parameters with it.
+    """
+    for name, parameter in module.named_parameters():
+        earlier, layer, first_name = seen.get(id(parameter), (None, index, name))
+        if earlier is not None and earlier() is parameter and layer != index:
+            raise user_code.shared(layer, first_name, index, name)
+        seen[id(parameter)] = weakref.ref(parameter), index, name
+
+
+def _refuse_output(output: object, index: int, *, num_samples: int) -> None:
+    if not isinstance(output, torch.Tensor):
+        raise problem(f"layer {index} gives {named(output)}; a layer must give one tensor")
+    if output.dim() == 0 or output.shape[0] != num_samples:
+        raise problem(
+            f"layer {index} makes {list(output.shape)} of {num_samples} samples; "
+            "the first axis must stay the samples'"
         )
-    if float(weight) <= 0:
-        raise _problem("the weight that loss() gives for the first sample is not above 0")
+
+
+def _check_loss(workload: Workload, output_B: torch.Tensor, target_B: torch.Tensor) -> None:
+    is_trained_on = output_B.is_floating_point()
+    output_B = output_B.detach().requires_grad_(is_trained_on)
+    given = f"{told(output_B.shape, output_B.dtype)} and {told(target_B.shape, target_B.dtype)}"
+    with _calling(f"loss(), given {given},"):
+        total, weight = loss_parts(workload.loss(output_B, target_B))
+    if not total.requires_grad:
+        raise problem(
+            "loss() gives a sum without a gradient: it must be computed from the output by what "
+            "torch can differentiate"
+        )
+    number = float(weight.detach() if isinstance(weight, torch.Tensor) else weight)
+    refuse_weight(number, of="the first samples")
+    if number == 0:
+        raise problem("the weight that loss() gives for the first samples is not above 0")
+    if math.isnan(float(total.detach())):
+        raise problem("loss() gives nan for the first samples and the initial weights")
+
+
+def _check_optimizer(workload: WithOptimizer, trained: list[tuple[str, nn.Parameter]]) -> None:
+    """Try the workload's optimizer on the parameters of one layer."""
+    optimizer = own_optimizer(workload, trained)
+    for _, parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    with _calling("the optimizer's step()"):
+        optimizer.step()
+    refuse_state(optimizer, trained)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _num_bytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _problem(message: str, *, path: str = "workload") -> SpecError:
-    return SpecError([Problem(path, message)])

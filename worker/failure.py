@@ -8,6 +8,7 @@ from typing import Final
 import torch.distributed as dist
 
 from trainmaster.errors import ExitCode, IntegrityError, UnavailableError, UserError
+from worker.user_code import is_out_of_memory
 
 _LOST_PEER_SIGNS: Final = (
     "connection closed by peer",
@@ -18,6 +19,8 @@ _LOST_PEER_SIGNS: Final = (
     "socket closed",
     "gloo",
 )
+_WRAPPERS: Final = ("failed to run forward", "Failed to run stage backward")
+"""How torch's pipeline begins what it says of an error that it met."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure:
     """Classify what ended a rank. A peer's death is not this rank's failure: it may try again."""
+    error = origin(error)
     said = f"{type(error).__name__}: {error}"
     match error:
         case UserError():
@@ -38,6 +42,13 @@ def failure_of(error: BaseException) -> Failure:
             return Failure(ExitCode.INTEGRITY, error.message)
         case UnavailableError():
             return Failure(ExitCode.TRY_AGAIN, error.message)
+        case SystemExit():
+            return Failure(
+                ExitCode.OUR_BUG,
+                f"the workload ended the process: it called exit({error.code!r}) while training",
+            )
+        case _ if is_out_of_memory(error):
+            return Failure(ExitCode.OUT_OF_MEMORY, f"out of memory ({_first_line(said)})")
         case dist.DistError():
             return Failure(
                 ExitCode.TRY_AGAIN, f"lost contact with another rank ({_first_line(said)})"
@@ -50,6 +61,13 @@ def failure_of(error: BaseException) -> Failure:
             )
         case _:
             return Failure(ExitCode.OUR_BUG, said)
+
+
+def origin(error: BaseException) -> BaseException:
+    """Return the error that torch's pipeline met, where `error` is what it made of it."""
+    while error.__cause__ is not None and any(sign in str(error) for sign in _WRAPPERS):
+        error = error.__cause__
+    return error
 
 
 def _first_line(text: str) -> str:

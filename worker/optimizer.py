@@ -10,6 +10,7 @@ from torch import nn
 
 from trainmaster.plugins import WithOptimizer, Workload
 from trainmaster.spec import OptimizerSpec
+from worker.user_code import calling, named, problem
 
 LrWindows = Sequence[tuple[int, int, float]]
 """(first step, last step, factor), both steps included."""
@@ -63,7 +64,7 @@ class Optimizer:
     ) -> None:
         self._parameters = list(parameters)
         if isinstance(workload, WithOptimizer):
-            self._torch = workload.optimizer(self._parameters)
+            self._torch = own_optimizer(workload, self._parameters)
         else:
             self._torch = _optimizer(self._parameters, spec)
         self._initial_lrs = [float(group["lr"]) for group in self._torch.param_groups]
@@ -82,16 +83,13 @@ class Optimizer:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all state as `NAME/KEY` -> tensor; empty before the first applied step."""
-        found = {}
-        for name, parameter in self._parameters:
-            for key, value in self._torch.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor):
-                    found[f"{name}/{key}"] = value
-                else:
-                    assert value is None, (
-                        f"the optimizer keeps {key} of {name} as {type(value).__name__}, no tensor"
-                    )
-        return found
+        refuse_state(self._torch, self._parameters)
+        return {
+            f"{name}/{key}": value
+            for name, parameter in self._parameters
+            for key, value in self._torch.state.get(parameter, {}).items()
+            if value is not None
+        }
 
     def adopt(self, tensors: dict[str, torch.Tensor]) -> None:
         """Take over state as `tensors` returned it; parameters that are not named keep none."""
@@ -99,6 +97,51 @@ class Optimizer:
         for full_name, tensor in tensors.items():
             name, _, key = full_name.rpartition("/")
             self._torch.state.setdefault(parameters[name], {})[key] = tensor
+
+
+def own_optimizer(
+    workload: WithOptimizer, parameters: Sequence[tuple[str, nn.Parameter]]
+) -> torch.optim.Optimizer:
+    """Return the optimizer that a workload brings, over all of `parameters` and nothing else.
+
+    Raises:
+        SpecError: it raises, gives something else, or leaves parameters out.
+    """
+    with calling("optimizer()"):
+        found: object = workload.optimizer(list(parameters))
+    if not isinstance(found, torch.optim.Optimizer):
+        raise problem(f"optimizer() gives {named(found)}, not a torch.optim.Optimizer")
+    names = {id(parameter): name for name, parameter in parameters}
+    taken = [id(each) for group in found.param_groups for each in group["params"]]
+    left_out = [name for key, name in names.items() if key not in set(taken)]
+    if left_out:
+        more = f" and {len(left_out) - 1} more" if left_out[1:] else ""
+        raise problem(
+            f"optimizer() leaves out {left_out[0]}{more}: it must update all parameters that it "
+            "is given; what is not to be trained has requires_grad=False"
+        )
+    if any(key not in names for key in taken):
+        raise problem("optimizer() updates parameters that it was not given")
+    if any("lr" not in group for group in found.param_groups):
+        raise problem("optimizer() gives groups without a learning rate (`lr`)")
+    return found
+
+
+def refuse_state(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[tuple[str, nn.Parameter]]
+) -> None:
+    """Refuse an optimizer whose state a checkpoint cannot hold.
+
+    Raises:
+        SpecError: it keeps something of a parameter that is no tensor.
+    """
+    for name, parameter in parameters:
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if value is not None and not isinstance(value, torch.Tensor):
+                raise problem(
+                    f"the optimizer keeps {key!r} of {name} as {named(value)}; a checkpoint holds "
+                    "tensors"
+                )
 
 
 def _optimizer(

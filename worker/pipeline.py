@@ -21,6 +21,7 @@ from worker.order_runtime import run_order
 from worker.precision import Precision, computing_in
 from worker.stage import Collector, MeasuredStage, make_stages
 from worker.timeline import Meter
+from worker.user_code import loss_parts, refuse_weight
 from worker.workload import StageLayers
 
 
@@ -118,11 +119,14 @@ class Pipeline:
         args = () if inputs is None else (inputs,)
         self._schedule.step(*args, target=targets, losses=losses, return_outputs=False)
         loss_sum = sum(float(loss.detach()) for loss in losses) / loss_scale
-        weight = sum(float(weight) for weight in self._weights)
+        weights = [float(weight) for weight in self._weights]
+        for micro_batch, each in enumerate(weights):
+            refuse_weight(each, of=f"micro-batch {micro_batch}")
+        weight = sum(weights)
         return Pass(loss_sum, weight, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
         with self._meter.computing("loss", 0), computing_in(self._precision):
-            loss, weight = self._workload.loss(output_M, target_M)
+            loss, weight = loss_parts(self._workload.loss(output_M, target_M))
         self._weights.append(weight)
         return loss if self._loss_scale == 1.0 else loss.float() * self._loss_scale

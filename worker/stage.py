@@ -14,14 +14,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
-from trainmaster.errors import Problem, SpecError
 from trainmaster.layout import RankRole, Stage
 from worker.precision import Precision, computing_in
 from worker.timeline import Meter
+from worker.user_code import REDUCIBLE, calling, problem, told
 from worker.workload import StageLayers
 
 CPU: Final = torch.device("cpu")
-_DTYPES: Final = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _MAX_AXES: Final = 8
 
 RankOf = Callable[[int], int]
@@ -62,8 +61,6 @@ class MeasuredStage(PipelineStage):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._stage = stage
-        self._gives = (tuple(kwargs["output_args"].shape), kwargs["output_args"].dtype)
         self._precision = precision
         self._num_layers = stage.end_layer - stage.first_layer
         self._meter = meter
@@ -73,13 +70,7 @@ class MeasuredStage(PipelineStage):
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
         with self._meter.computing("forward", self._num_layers), computing_in(self._precision):
-            output_M = super().forward_one_chunk(*args, **kwargs)
-        seen = (tuple(output_M.shape), output_M.dtype)
-        if seen != self._gives:
-            raise _problem(
-                self._stage, f"{_told(*seen)}, but {_told(*self._gives)} on its first run"
-            )
-        return output_M
+            return super().forward_one_chunk(*args, **kwargs)
 
     def backward_one_chunk(
         self,
@@ -181,22 +172,28 @@ def _trial(
     """
     was_training = part.training
     part.eval()
-    with torch.no_grad(), computing_in(precision):
-        output_M = part(input_M)
+    last = stage.end_layer - 1
+    given = told(input_M.shape, input_M.dtype)
+    with (
+        calling(f"a trial run of layers {stage.first_layer} to {last}, given {given},"),
+        torch.no_grad(),
+        computing_in(precision),
+    ):
+        output_M: torch.Tensor = part(input_M)
     part.train(was_training)
-    if not isinstance(output_M, torch.Tensor):
-        raise _problem(stage, f"{type(output_M).__name__}; a layer must give one tensor")
     return output_M
 
 
 def _refuse_unfit(output_M: torch.Tensor, stage: Stage) -> None:
-    if output_M.dtype not in _DTYPES or output_M.dim() > _MAX_AXES:
+    if output_M.dtype not in REDUCIBLE or output_M.dim() > _MAX_AXES:
         gives = f"{output_M.dtype} of {output_M.dim()} axes"
-        raise _problem(stage, f"{gives}, which cannot be handed to the next stage")
+        raise problem(
+            f"layer {stage.end_layer - 1} gives {gives}, which cannot be handed to the next stage"
+        )
 
 
 def _send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup) -> None:
-    head: Sequence[int] = [tensor.dim(), _DTYPES.index(tensor.dtype), *tensor.shape]
+    head: Sequence[int] = [tensor.dim(), REDUCIBLE.index(tensor.dtype), *tensor.shape]
     head = [*head, *[0] * (2 + _MAX_AXES - len(head))]
     dist.send(torch.tensor(head), group_dst=peer, group=group)
     dist.send(tensor.contiguous(), group_dst=peer, group=group)
@@ -206,18 +203,10 @@ def _receive(peer: int, group: dist.ProcessGroup) -> torch.Tensor:
     head = torch.zeros(2 + _MAX_AXES, dtype=torch.int64)
     dist.recv(head, group_src=peer, group=group)
     num_axes, dtype, *shape = head.tolist()
-    tensor = torch.empty(shape[:num_axes], dtype=_DTYPES[dtype])
+    tensor = torch.empty(shape[:num_axes], dtype=REDUCIBLE[dtype])
     dist.recv(tensor, group_src=peer, group=group)
     return tensor
 
 
 def _example(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(tensor).requires_grad_(tensor.is_floating_point())
-
-
-def _told(shape: Sequence[int], dtype: torch.dtype) -> str:
-    return f"{dtype} {list(shape)}"
-
-
-def _problem(stage: Stage, gives: str) -> SpecError:
-    return SpecError([Problem("workload", f"layer {stage.end_layer - 1} gives {gives}")])

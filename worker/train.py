@@ -11,6 +11,7 @@ How it ends is a fact, told by its exit code and its last event (`trainmaster.er
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import time
@@ -32,6 +33,7 @@ from worker.checkpointer import Checkpointer
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
+from worker.memory import MemoryLimit
 from worker.resumption import restore
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
@@ -51,11 +53,12 @@ def main(launch: Launch) -> int:
     peers waiting.
     """
     assignment = launch.assignment
+    faulthandler.enable()  # a crash in native code leaves the Python stack in the rank's log
     stream = rank_stream(assignment.run, assignment.generation, launch.rank)
     spool = SpoolFile(launch.spool, Header(stream, STEP_METRIC_NAMES))
     try:
         train(launch, spool)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failure = failure_of(error)
         told = traceback.format_exc()
         sys.stderr.write(told)
@@ -75,7 +78,9 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     torch.set_num_threads(settings.read().num_threads)
     add_schedules()
     course = course_of(assignment)
+    memory = MemoryLimit(launch.emulation.memory_bytes)
     parts = assemble(launch, spool, course)
+    memory.check("before the first step")
     try:
         position = restore(assignment, parts)
     except IntegrityError as error:
@@ -90,7 +95,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
             seen=error.seen,
         )
         raise
-    Training(launch, spool, parts, course, position).run()
+    Training(launch, spool, parts, course, position, memory).run()
     groups.leave(parts.groups)
 
 
@@ -98,9 +103,16 @@ class Training:
     """The loop of steps, and what happens between two of them."""
 
     def __init__(
-        self, launch: Launch, spool: SpoolFile, parts: Machinery, course: Course, start: Position
+        self,
+        launch: Launch,
+        spool: SpoolFile,
+        parts: Machinery,
+        course: Course,
+        start: Position,
+        memory: MemoryLimit,
     ) -> None:
         self._spool = spool
+        self._memory = memory
         self._parts = parts
         self._start = start
         self._last_step = course.train.steps
@@ -127,6 +139,7 @@ class Training:
             record = self._stepper.run(step, checkpoint_stall_s=self._stall_s)
             self._stall_s = 0.0
             self._telemetry.record(record)
+            self._memory.check(f"by the end of step {step}")
             if step % self._checkpoint_every == 0 and step < self._last_step:
                 self._save(step)
             if self._boundary(record.status.order, step):

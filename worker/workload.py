@@ -13,19 +13,39 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from trainmaster.errors import Problem, SpecError
+from worker.user_code import (
+    calling,
+    named,
+    problem,
+    refuse_parameters,
+    refuse_shared,
+    told,
+)
 
 
 class StageLayers(nn.Module):
-    """Some layers by their global index, run in order. Parameters are named by it: `layers.7.…`."""
+    """Some layers by their global index, run in order. Parameters are named by it: `layers.7.…`.
+
+    What each layer gives must not change its shape or dtype from one micro-batch to the next: other
+    stages, and other layouts, have been prepared for what it gave first.
+    """
 
     def __init__(self, modules: Mapping[int, nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleDict({str(layer): module for layer, module in modules.items()})
+        self._gave: dict[str, tuple[torch.Size, torch.dtype]] = {}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers.values():
+        for name, layer in self.layers.items():
             x = layer(x)
+            if not isinstance(x, torch.Tensor):
+                raise problem(f"layer {name} gives {named(x)}; a layer must give one tensor")
+            gave = self._gave.setdefault(name, (x.shape, x.dtype))
+            if gave != (x.shape, x.dtype):
+                raise problem(
+                    f"layer {name} gives {told(x.shape, x.dtype)}, but {told(*gave)} on its first "
+                    "run: what a layer gives must keep its shape and dtype"
+                )
         return x
 
     def part(self, first_layer: int, end_layer: int) -> StageLayers:
@@ -75,35 +95,35 @@ def build_layers(
     """
     needed = max(layers) + 1
     if needed > len(builders):
-        message = f"gives {len(builders)} layers, but the plan needs {needed}: submit it anew"
-        raise SpecError([Problem("workload", message)])
-    modules = {}
+        raise problem(f"gives {len(builders)} layers, but the plan needs {needed}: submit it anew")
+    modules: dict[int, nn.Module] = {}
     for layer in layers:
-        torch.manual_seed(layer_seed(seed, layer))
-        modules[layer] = build_layer(builders[layer], layer)
+        modules[layer] = build_layer(builders[layer], layer, seed=seed)
+    refuse_shared(modules)
     return StageLayers(modules)
 
 
-def build_layer(builder: Callable[[], nn.Module], layer: int) -> nn.Module:
-    """Call one builder.
+def build_layer(builder: Callable[[], nn.Module], layer: int, *, seed: int) -> nn.Module:
+    """Call one builder, in host memory: so the initial weights are the same on every device.
 
     Raises:
-        SpecError: it gives something that this version cannot train right.
+        SpecError: it raises, or gives something that this version cannot train right.
     """
-    module = builder()
+    torch.manual_seed(layer_seed(seed, layer))
+    with calling(f"the builder of layer {layer}"):
+        module = builder()
     if not isinstance(module, nn.Module):
-        message = (
+        raise problem(
             f"the builder of layer {layer} gives {type(module).__name__}, not a torch.nn.Module"
         )
-        raise SpecError([Problem("workload", message)])
     for name, _ in module.named_buffers():
         if name in module.state_dict():
-            message = (
+            raise problem(
                 f"layer {layer} keeps state in buffer {name!r}, which replicas would not share and "
                 "checkpoints would not hold: use a layer without running state, or register the "
                 "buffer with persistent=False"
             )
-            raise SpecError([Problem("workload", message)])
+    refuse_parameters(module, layer)
     return module
 
 

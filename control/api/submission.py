@@ -17,7 +17,7 @@ from control.snapshot import Node
 from trainmaster import document
 from trainmaster.document import Document
 from trainmaster.errors import Problem, SpecError, UnavailableError
-from trainmaster.plan import ParallelAsk, Plan, resolve, workload_problems
+from trainmaster.plan import ParallelAsk, Plan, resolve, short_dataset, workload_problems
 from trainmaster.spec import PlacementSpec, RunSpec
 from trainmaster.wire import WorkloadInfo
 
@@ -51,6 +51,10 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> RunSpec:
                 [Problem("rules", f"there is no rule or pack named {name!r}") for name in unknown]
             )
         info = described(shell, spec)
+        if info is not None:
+            too_short = short_dataset(info.num_samples, spec.train.global_batch)
+            if too_short is not None:
+                raise SpecError([too_short])
         if info is not None and spec.parallel != "auto":
             resolved(shell, spec.parallel, spec, info)
     except SpecError as error:
@@ -68,9 +72,7 @@ def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) 
     problems = workload_problems(
         plan, tensor_units=info.tensor_units, brings_optimizer=info.brings_optimizer
     )
-    problem = unplaceable(shell, plan, spec.placement)
-    if problem is not None:
-        problems.append(problem)
+    problems += filter(None, [unplaceable(shell, plan, spec.placement)])
     if problems:
         raise SpecError(problems)
     return plan

@@ -9,7 +9,7 @@ as abandoned when its generation is no longer the run's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -111,6 +111,10 @@ def _rank_exited(connection: Connection, told: Told, now: datetime) -> None:
         exited_at=told.at,
         stopped=told.data.get("stopped") is True,
     )
+    evidence = told.data.get("evidence")
+    if isinstance(evidence, str):
+        said = {"because": evidence, "out_of_memory": told.data.get("out_of_memory") is True}
+        _rank_failed(connection, replace(told, data=said), now)
 
 
 def _rank_failed(connection: Connection, told: Told, now: datetime) -> None:

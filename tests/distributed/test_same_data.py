@@ -72,6 +72,52 @@ def test_ranks_with_other_code_refuse_to_train(
     assert [process.exitcode for process in ranks] == [outcome] * 3
 
 
+def _same_start(store: str, rank: int, samples: str | None, layers: list[str | None]) -> None:
+    import torch.distributed as dist
+
+    from worker.data.agreement import refuse_other_samples, refuse_other_weights
+
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
+    assert dist.group.WORLD is not None
+    seen = 0
+    try:
+        refuse_other_samples(samples, dist.group.WORLD)
+    except SpecError as error:
+        told = "rank 2 sees other samples (sha256 bbbbbbbbbbbb) than rank 0 (aaaaaaaaaaaa)"
+        seen += 1 if told in error.message else 4
+    try:
+        refuse_other_weights(layers, dist.group.WORLD)
+    except SpecError as error:
+        told = "layer 1 begins with other weights on rank 2 (sha256 bbbbbbbbbbbb) than on rank 1"
+        seen += 2 if told in error.message else 8
+    os._exit(seen)
+
+
+@pytest.mark.parametrize(
+    ("samples", "layers", "outcome"),
+    [
+        ((TEXT, None, TEXT), ([TEXT, None], [None, OTHER], [TEXT, OTHER]), 0),
+        ((TEXT, None, OTHER), ([TEXT, None], [None, TEXT], [TEXT, OTHER]), 3),
+    ],
+)
+def test_ranks_that_see_other_samples_or_begin_with_other_weights_refuse_to_train(
+    tmp_path: Path,
+    samples: tuple[str | None, ...],
+    layers: tuple[list[str | None], ...],
+    outcome: int,
+) -> None:
+    store = str(tmp_path / "store")
+    ranks = [
+        FORKS.Process(target=_same_start, args=(store, n, *told))
+        for n, told in enumerate(zip(samples, layers, strict=True))
+    ]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(30)
+    assert [process.exitcode for process in ranks] == [outcome] * 3
+
+
 def test_a_text_that_changed_since_the_checkpoint_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("the first text, repeated. " * 100)

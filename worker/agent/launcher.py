@@ -33,6 +33,7 @@ from worker.agent.reconcile import (
     WriteInbox,
 )
 from worker.agent.records import RankRecord
+from worker.agent.starvation import Starvation
 from worker.launch import Emulation, Inbox, Launch
 from worker.nest import messages
 from worker.nest.messages import Exited, Fact, Forked, Ready, Said
@@ -92,6 +93,7 @@ class Launcher:
         self._nest = nest
         self._tell = tell
         self._now = now
+        self._starvation = Starvation()
         self._ranks: dict[RankKey, _Rank] = {}
         self._stores: dict[Generation, _Store] = {}
         self._inboxes: dict[Generation, Inbox] = {}
@@ -249,6 +251,7 @@ class Launcher:
 
     def _start(self, action: StartRank) -> None:
         assignment, rank = action.assignment, action.rank
+        self._starvation.look()
         role = roles(assignment.plan)[rank]
         folder = self._folder(assignment.run, assignment.generation)
         record = RankRecord(
@@ -291,6 +294,8 @@ class Launcher:
             because = f"rank {key[2]} was ended by its agent: {stop.because}" if stop else None
             if stop is not None:
                 self._update(key, stopped=True)
+            elif fact.signal == SIGKILL:
+                self._update(key, evidence=self._starvation.evidence())
             self._exited(key, fact.exit_code, fact.signal, because)
 
     def _about_store(self, fact: Forked | Said | Exited) -> None:

@@ -244,6 +244,8 @@ class Agent:
                 "stopped": record.stopped,
                 "because": record.because,
             }
+            if record.evidence is not None:
+                data |= {"evidence": record.evidence, "out_of_memory": True}
             if record.failed:
                 data["log_tail"] = log_tail(self._launcher.printed(record))
             self._tell("rank_exited", data, record.exited_at)

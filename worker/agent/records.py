@@ -19,6 +19,7 @@ class RankRecord(Message):
         exit_code, signal: how it ended; one of them is set once `exited_at` is.
         stopped: the agent ended it on purpose, so that its end is no cause of anything.
         because: why the agent ended it or thinks that it ended, if it knows more than that.
+        evidence: what speaks for a kill by the kernel for lack of memory.
         reported: its exit stands in the journal.
     """
 
@@ -35,6 +36,7 @@ class RankRecord(Message):
     exited_at: AwareDatetime | None = None
     stopped: bool = False
     because: str | None = None
+    evidence: str | None = None
     reported: bool = False
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 
@@ -26,6 +28,60 @@ def agree(sha256: str | None, group: dist.ProcessGroup) -> str | None:
         )
         raise SpecError([Problem("data.source", message)])
     return next(iter(known), None)
+
+
+def refuse_other_samples(sha256: str | None, group: dist.ProcessGroup) -> None:
+    """Refuse to train where two ranks see other samples under the same index; a collective. Inputs
+    are read by the first stage and targets by the last, so nobody would notice.
+
+    Args:
+        sha256: digest of how many samples this rank sees and of some of them; None where it reads
+            none.
+
+    Raises:
+        SpecError: two ranks' differ; on all ranks alike.
+    """
+    known = {rank: each for rank, each in enumerate(_gathered(sha256, group)) if each.strip("0")}
+    first = next(iter(known), 0)
+    for rank, digest in known.items():
+        if digest != known[first]:
+            message = (
+                f"rank {rank} sees other samples (sha256 {digest[:12]}) than rank {first} "
+                f"({known[first][:12]}): the same index must give the same sample on every node"
+            )
+            raise SpecError([Problem("data.source", message)])
+
+
+def refuse_other_weights(digests: Sequence[str | None], group: dist.ProcessGroup) -> None:
+    """Refuse to train replicas that begin with other weights; a collective.
+
+    Args:
+        digests: of each layer of the model as this rank has built it; None for those it does not
+            hold.
+
+    Raises:
+        SpecError: two ranks have built a layer differently; on all ranks alike.
+    """
+    told = b"".join(bytes.fromhex(each) if each else bytes(_DIGEST_BYTES) for each in digests)
+    mine = torch.frombuffer(bytearray(told), dtype=torch.uint8)
+    parts = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(parts, mine, group=group)
+    for layer in range(len(digests)):
+        span = slice(layer * _DIGEST_BYTES, (layer + 1) * _DIGEST_BYTES)
+        built = {
+            rank: digest
+            for rank, part in enumerate(parts)
+            if (digest := part[span].numpy().tobytes().hex()).strip("0")
+        }
+        first = next(iter(built), 0)
+        for rank, digest in built.items():
+            if digest != built[first]:
+                message = (
+                    f"layer {layer} begins with other weights on rank {rank} (sha256 "
+                    f"{digest[:12]}) than on rank {first} ({built[first][:12]}): they must depend "
+                    "on torch's default generator alone"
+                )
+                raise SpecError([Problem("workload", message)])
 
 
 def refuse_other_code(sha256: str, group: dist.ProcessGroup) -> None:

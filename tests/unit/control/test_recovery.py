@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from control import exits
 from control.decide import decide
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, Ring, change, exited, ranks, running
@@ -55,6 +56,30 @@ def test_a_lost_peer_alone_is_waited_on_for_the_cause_and_then_believed():
     assert decided(running(ranks=found), later).attempt_end.because == (
         "rank 2 exited with 75 (lost a peer or a store)"
     )
+
+
+def test_a_rank_that_left_with_0_is_the_cause_of_what_its_peers_lost():
+    found = exited(ranks(), 1, exit_code=0, ago_s=1.0)
+    for number in (0, 2, 3):
+        found = exited(found, number, exit_code=75, ago_s=0.5)
+    assert decided(running(ranks=found)).attempt_end is None, "its last word may still come"
+    decision = decided(running(ranks=found), NOW + timedelta(seconds=2))
+    assert decision.attempt_end.because == (
+        "rank 1 exited with 0 before its last step, as if it had finished"
+    )
+
+
+def test_a_kill_for_lack_of_memory_is_told_with_its_evidence():
+    told = "out of memory: oom_kill rose from 1 to 2"
+    found = exited(ranks(), 2, signal=9, failure={"because": told, "out_of_memory": True})
+    decision = decided(running(ranks=found))
+    assert decision.attempt_end.because == "rank 2 killed by signal 9"
+    assert any(f"rank 2 killed by signal 9: {told}" in event.because for event in decision.events)
+    failure = exits.first_failure(running(ranks=found), now=NOW)
+    assert failure.is_out_of_memory
+    failure = exits.first_failure(running(ranks=exited(ranks(), 2, exit_code=71)), now=NOW)
+    assert failure.is_out_of_memory
+    assert failure.cause == "rank 2 exited with 71 (out of memory)"
 
 
 def test_all_ranks_killed_at_once_cost_one_restart():

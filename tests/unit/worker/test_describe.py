@@ -82,6 +82,135 @@ def loss_by_sample(toy: Toy) -> None:
     toy.loss = lambda output, target: (output, 1.0)  # type: ignore[method-assign]
 
 
+def loss_of_three(toy: Toy) -> None:
+    toy.loss = lambda output, target: (output.sum(), 1.0, {})  # type: ignore[method-assign]
+
+
+def loss_in_whole_numbers(toy: Toy) -> None:
+    toy.loss = lambda output, target: (target.sum(), 1.0)  # type: ignore[method-assign]
+
+
+def loss_without_gradient(toy: Toy) -> None:
+    toy.loss = lambda output, target: (output.detach().sum(), 1.0)  # type: ignore[method-assign]
+
+
+def loss_raises(toy: Toy) -> None:
+    toy.loss = lambda output, target: output[7]  # type: ignore[method-assign]
+
+
+def nan_weight(toy: Toy) -> None:
+    toy.loss = lambda output, target: (output.sum(), float("nan"))  # type: ignore[method-assign]
+
+
+def negative_weight(toy: Toy) -> None:
+    toy.loss = lambda output, target: (output.sum(), -2)  # type: ignore[method-assign]
+
+
+def weight_in_words(toy: Toy) -> None:
+    toy.loss = lambda output, target: (output.sum(), "two")  # type: ignore[method-assign]
+
+
+def no_fit(toy: Toy) -> None:
+    toy.builders[1] = lambda: nn.Linear(7, 2)
+
+
+def builder_raises(toy: Toy) -> None:
+    toy.builders[1] = lambda: nn.Linear(8, toy.builders)  # type: ignore[arg-type]
+
+
+def whole_numbers(toy: Toy) -> None:
+    toy.builders.insert(1, lambda: Whole())
+
+
+def complex_parameter(toy: Toy) -> None:
+    toy.builders[1] = lambda: nn.Linear(8, 2, dtype=torch.complex64)
+
+
+def float8_parameter(toy: Toy) -> None:
+    toy.builders[1] = lambda: nn.Linear(8, 2).to(torch.float8_e4m3fn)
+
+
+def lazy(toy: Toy) -> None:
+    toy.builders[1] = lambda: nn.LazyLinear(2)
+
+
+def shared_parameter(toy: Toy) -> None:
+    tied = nn.Linear(8, 8)
+    toy.builders[1:1] = [lambda: nn.Sequential(tied), lambda: nn.Sequential(nn.ReLU(), tied)]
+
+
+def other_weights_each_time(toy: Toy) -> None:
+    toy.builders[1] = lambda: Drawn()
+
+
+def endless_weights(toy: Toy) -> None:
+    toy.builders[1] = lambda: Drawn(torch.inf)
+
+
+def unequal_samples(toy: Toy) -> None:
+    toy.samples = [*toy.samples, (torch.zeros(5), torch.tensor(1))]
+
+
+class Redrawn(list[Any]):
+    def __getitem__(self, index: Any) -> Any:
+        return torch.rand(4), torch.tensor(1)
+
+
+def samples_drawn_anew(toy: Toy) -> None:
+    toy.samples = Redrawn(toy.samples)
+
+
+def optimizer_of(toy: Toy, optimizer: Callable[[Any], Any]) -> None:
+    toy.optimizer = optimizer  # type: ignore[attr-defined]
+
+
+def no_optimizer(toy: Toy) -> None:
+    optimizer_of(toy, lambda params: "sgd")
+
+
+def optimizer_raises(toy: Toy) -> None:
+    optimizer_of(toy, lambda params: torch.optim.SGD([], lr=0.1))
+
+
+def optimizer_forgets(toy: Toy) -> None:
+    optimizer_of(toy, lambda params: torch.optim.SGD([params[0][1]], lr=0.1))
+
+
+def optimizer_keeps_a_list(toy: Toy) -> None:
+    optimizer_of(toy, lambda params: Listing([each for _, each in params], {"lr": 0.1}))
+
+
+def optimizer_wants_a_closure(toy: Toy) -> None:
+    optimizer_of(toy, lambda params: torch.optim.LBFGS([each for _, each in params]))
+
+
+class Listing(torch.optim.SGD):
+    def __init__(self, params: Any, defaults: dict[str, float]) -> None:
+        super().__init__(params, **defaults)
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["history"] = [1.0]
+
+
+class Whole(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.long()
+
+
+class Drawn(nn.Module):
+    drawn = 0.0
+
+    def __init__(self, value: float | None = None) -> None:
+        super().__init__()
+        Drawn.drawn += 1.0
+        self.weight = nn.Parameter(torch.full((8, 2), Drawn.drawn if value is None else value))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
 def weightless(toy: Toy) -> None:
     toy.loss = lambda output, target: (output.sum(), 0.0)  # type: ignore[method-assign]
 
@@ -99,6 +228,29 @@ BREAKS = {
         loss_alone,
         loss_by_sample,
         weightless,
+        loss_of_three,
+        loss_in_whole_numbers,
+        loss_without_gradient,
+        loss_raises,
+        nan_weight,
+        negative_weight,
+        weight_in_words,
+        no_fit,
+        builder_raises,
+        whole_numbers,
+        complex_parameter,
+        float8_parameter,
+        lazy,
+        shared_parameter,
+        other_weights_each_time,
+        endless_weights,
+        unequal_samples,
+        samples_drawn_anew,
+        no_optimizer,
+        optimizer_raises,
+        optimizer_forgets,
+        optimizer_keeps_a_list,
+        optimizer_wants_a_closure,
     )
 }
 
@@ -131,8 +283,31 @@ def test_it_counts_layers_parameters_and_samples() -> None:
         ("no_samples", "holds no samples"),
         ("bare_sample", "a sample must be a tuple of two tensors"),
         ("loss_alone", "must give a pair"),
-        ("loss_by_sample", "a tensor without axes"),
+        ("loss_by_sample", r"a tensor torch.float32 \[2, 2\] as its sum; .* tensor without axes"),
         ("weightless", "is not above 0"),
+        ("loss_of_three", r"loss\(\) gives 3 values; it must give a pair \(sum, weight\)"),
+        ("loss_in_whole_numbers", r"gives a tensor torch.int64 \[\] as its sum"),
+        ("loss_without_gradient", "a sum without a gradient"),
+        ("loss_raises", r"loss\(\), given torch.float32 \[2, 2\] .* raised IndexError"),
+        ("nan_weight", "the weight nan; it must be a number from 0 on"),
+        ("negative_weight", "the weight -2"),
+        ("weight_in_words", "gives str as its weight; it must be one number"),
+        ("no_fit", r"layer 1, given torch.float32 \[2, 8\], raised RuntimeError"),
+        ("builder_raises", "the builder of layer 1 raised TypeError"),
+        ("whole_numbers", "layer 1 gives torch.int64, which the next layer cannot be"),
+        ("complex_parameter", "layer 1: parameter 'weight' is complex64, .* no backend can reduce"),
+        ("float8_parameter", "layer 1: parameter 'weight' is float8_e4m3fn"),
+        ("lazy", "layer 1: parameter 'weight' has no values"),
+        ("shared_parameter", r"layers 1 and 2 share a parameter \('0.weight' and '1.weight'\)"),
+        ("other_weights_each_time", "layer 1: parameter 'weight' begins with other values"),
+        ("endless_weights", "layer 1: parameter 'weight' begins with values that are not finite"),
+        ("unequal_samples", r"has the input torch.float32 \[5\], but .* has torch.float32 \[4\]"),
+        ("samples_drawn_anew", "gives another sample when it is asked for again"),
+        ("no_optimizer", r"optimizer\(\) gives str, not a torch.optim.Optimizer"),
+        ("optimizer_raises", r"optimizer\(\) raised ValueError: optimizer got an empty"),
+        ("optimizer_forgets", r"optimizer\(\) leaves out layers.1.bias"),
+        ("optimizer_keeps_a_list", "keeps 'history' of layers.1.weight as list"),
+        ("optimizer_wants_a_closure", r"the optimizer's step\(\) raised TypeError"),
     ],
 )
 def test_what_cannot_be_trained_is_told_before_it_is_tried(broken: str, said: str) -> None:
