@@ -69,7 +69,7 @@ def _calling(what: str) -> Any:
 def _batch(dataset: Dataset, num_samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first and the last sample as a batch; where there is only one, that."""
     chosen = sorted({0, num_samples // 2, num_samples - 1})
-    samples = []
+    samples: list[tuple[torch.Tensor, torch.Tensor]] = []
     for index in chosen:
         with _calling(f"dataset()[{index}]"):
             sample = dataset[index]
