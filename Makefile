@@ -36,7 +36,7 @@ test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile -m "$(BESIDE)" $(PYTEST_ARGS) $(NONE_OK)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "$(COMMANDS)" $(PYTEST_ARGS) $(NONE_OK)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not matrix and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m "not matrix and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
 
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)

@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 import yaml
 
+from trainmaster.client import Client
+from trainmaster.home import Home
+
 ROOT = Path(__file__).parents[2]
 TRAINMASTER = Path(sys.executable).with_name("trainmaster")
 TERMINAL = {"succeeded", "failed", "stopped", "paused"}
@@ -115,7 +118,12 @@ class Ring:
         return str(self.json("submit", path)["id"])
 
     def show(self, run: str) -> dict[str, Any]:
-        return dict(self.json("show", run))
+        """What `show --json` prints, asked for over HTTP: stories look often, and a process for each
+        look would slow down what is looked at.
+        """
+        token = Home(self.home).token()
+        with Client(self.environment["TRAINMASTER_URL"], token, timeout_s=60) as client:
+            return dict(client.get(f"/v1/runs/{run}"))
 
     def wait_for(self, run: str, *states: str, within_s: float = 120) -> dict[str, Any]:
         wanted = set(states)
