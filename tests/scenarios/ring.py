@@ -118,8 +118,8 @@ class Ring:
         return str(self.json("submit", path)["id"])
 
     def show(self, run: str) -> dict[str, Any]:
-        """What `show --json` prints, asked for over HTTP: stories look often, and a process for each
-        look would slow down what is looked at.
+        """What `show --json` prints, asked for over HTTP: stories look often, and a process for
+        each look would slow down what is looked at.
         """
         token = Home(self.home).token()
         with Client(self.environment["TRAINMASTER_URL"], token, timeout_s=60) as client:
