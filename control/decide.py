@@ -52,7 +52,7 @@ def decide(snapshot: RunSnapshot, *, now: datetime) -> Decision:
     admission.launch(turn)
     if turn.new_attempt is None:
         checkpoints.judge(turn)
-        _retire(turn)
+        retention.retire(turn)
     return turn.decision(_look_again_after(turn))
 
 
@@ -66,12 +66,6 @@ def _judge_rules(turn: Turn) -> None:
         incidents.verify(turn, judgements)
     alerts.close_with_run(turn)
     incidents.close_with_run(turn)
-
-
-def _retire(turn: Turn) -> None:
-    """While an attempt is about to begin nothing goes: what it begins from is not settled."""
-    if turn.state == State.RUNNING or turn.state in ENDED:
-        retention.retire(turn)
 
 
 def _look_again_after(turn: Turn) -> timedelta:

@@ -9,10 +9,12 @@ step. A checkpoint is marked retired before its bytes go.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from control.checkpoints import GOOD, choose_newest, chore
 from control.decision import AlertChange, CheckpointChange
+from control.lifecycle import ENDED, State
 from control.lineage import is_on, surviving
 from control.snapshot import Alert, Checkpoint, RunSnapshot
 from control.turn import Turn
@@ -21,18 +23,54 @@ NUMERIC_METRICS = frozenset({"loss", "grad_norm", "non_finite", "applied"})
 HELD_BEFORE_TROUBLE = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a checkpoint goes now, and why, as a sentence."""
+
+    checkpoint: Checkpoint
+    goes: bool
+    because: str
+
+
 def retire(turn: Turn) -> None:
     """Retire what nobody may need, and have its bytes removed."""
+    for verdict in verdicts(turn):
+        checkpoint = verdict.checkpoint
+        if not verdict.goes or checkpoint.id in turn.checkpoints:
+            continue
+        turn.checkpoints[checkpoint.id] = CheckpointChange(
+            checkpoint.id, verdict.because, state="retired"
+        )
+        turn.chores.append(chore("retire", checkpoint, turn.snapshot))
+
+
+def verdicts(turn: Turn) -> list[Verdict]:
+    """Return for each checkpoint that is not retired whether it goes now. Nothing is changed.
+
+    While an attempt is about to begin nothing goes: what it begins from is not settled.
+    """
     snapshot = turn.snapshot
-    keep = kept(snapshot, first_bad_steps(turn))
+    reasons = kept(snapshot, first_bad_steps(turn))
+    settled = turn.state == State.RUNNING or turn.state in ENDED
+    found = []
     for checkpoint in snapshot.checkpoints:
-        if checkpoint.state not in GOOD or checkpoint.id in keep or checkpoint.verifying:
-            continue
-        if checkpoint.id in turn.checkpoints:
-            continue
-        because = "Retired: newer ones are kept (checkpoint.keep_last)."
-        turn.checkpoints[checkpoint.id] = CheckpointChange(checkpoint.id, because, state="retired")
-        turn.chores.append(chore("retire", checkpoint, snapshot))
+        because = reasons.get(checkpoint.id)
+        if checkpoint.state not in GOOD:
+            because = f"Kept: a {checkpoint.state} one stays until somebody has looked at it."
+        elif because is None and checkpoint.verifying:
+            because = "Kept for now: its bytes are being read."
+        elif because is None and not settled:
+            because = "Kept for now: from where the next attempt begins is not settled."
+        found.append(Verdict(checkpoint, because is None, because or _goes(snapshot)))
+    return found
+
+
+def _goes(snapshot: RunSnapshot) -> str:
+    policy = snapshot.run.spec.checkpoint
+    return (
+        f"Retired: newer ones are kept (checkpoint.keep_last {policy.keep_last}), and nothing else "
+        "keeps it."
+    )
 
 
 def first_bad_steps(turn: Turn) -> list[int]:
@@ -55,8 +93,16 @@ def first_bad_steps(turn: Turn) -> list[int]:
     return [step for step in steps if step is not None]
 
 
-def kept(snapshot: RunSnapshot, trouble_since: Iterable[int] = ()) -> set[str]:
-    """Return the ids of the good checkpoints that must stay."""
+def kept(snapshot: RunSnapshot, trouble_since: Iterable[int] = ()) -> dict[str, str]:
+    """Return why each of the good checkpoints that must stay does, by id: the strongest reason."""
+    reasons: dict[str, str] = {}
+    for checkpoint, because in _reasons(snapshot, trouble_since):
+        reasons.setdefault(checkpoint, f"Kept: {because}.")
+    return reasons
+
+
+def _reasons(snapshot: RunSnapshot, trouble_since: Iterable[int]) -> Iterator[tuple[str, str]]:
+    """Yield (id, why it stays), what a person asked for first."""
     policy = snapshot.run.spec.checkpoint
     lineage = surviving(snapshot)
     good = sorted(
@@ -69,19 +115,25 @@ def kept(snapshot: RunSnapshot, trouble_since: Iterable[int] = ()) -> set[str]:
         key=lambda each: (each.created_at, each.id),
     )
     trusted = [each for each in ours if each.state == "trusted"]
-    keep = {each.id for each in good if each.pinned}
-    keep |= {each.id for each in (*ours[-policy.keep_last :], *left[-policy.keep_last :])}
-    keep |= {each.id for each in _best(ours, policy.keep_best)}
-    if policy.keep_every:
-        keep |= {each.id for each in ours if each.step % policy.keep_every == 0}
-    keep |= {each.id for each in trusted[-1:]}
+    yield from ((each.id, "it is pinned") for each in good if each.pinned)
+    yield from _needed_by_name(snapshot)
+    for step in trouble_since:
+        held = [each for each in trusted if each.step < step][-HELD_BEFORE_TROUBLE:]
+        because = f"it is held while the trouble that began at step {step} is not over"
+        yield from ((each.id, because) for each in held)
+    yield from ((each.id, "it is the newest trusted one") for each in trusted[-1:])
     newest_trusted = trusted[-1].step if trusted else -1
     candidates = [each for each in ours if each.state == "committed" and each.step > newest_trusted]
-    keep |= {each.id for each in candidates[:1]}
-    for step in trouble_since:
-        held = [each for each in trusted if each.step < step]
-        keep |= {each.id for each in held[-HELD_BEFORE_TROUBLE:]}
-    return keep | _needed_by_name(snapshot)
+    yield from ((each.id, "it is the next that may become trusted") for each in candidates[:1])
+    because = f"it is among the newest (checkpoint.keep_last {policy.keep_last})"
+    yield from ((each.id, because) for each in ours[-policy.keep_last :])
+    because = f"it is among the newest left behind (checkpoint.keep_last {policy.keep_last})"
+    yield from ((each.id, because) for each in left[-policy.keep_last :])
+    because = f"its loss is among the lowest (checkpoint.keep_best {policy.keep_best})"
+    yield from ((each.id, because) for each in _best(ours, policy.keep_best))
+    if policy.keep_every:
+        because = f"its step is one of every {policy.keep_every} (checkpoint.keep_every)"
+        yield from ((each.id, because) for each in ours if each.step % policy.keep_every == 0)
 
 
 def _best(checkpoints: Sequence[Checkpoint], count: int) -> list[Checkpoint]:
@@ -89,16 +141,13 @@ def _best(checkpoints: Sequence[Checkpoint], count: int) -> list[Checkpoint]:
     return sorted(measured, key=lambda each: (each.loss, -each.step))[:count]
 
 
-def _needed_by_name(snapshot: RunSnapshot) -> set[str]:
-    needed = {
-        str(request.args.get("checkpoint"))
-        for request in snapshot.requests
-        if request.kind == "restore" and request.state in {"pending", "accepted"}
-    }
+def _needed_by_name(snapshot: RunSnapshot) -> Iterator[tuple[str, str]]:
+    for request in snapshot.requests:
+        if request.kind == "restore" and request.state in {"pending", "accepted"}:
+            yield str(request.args.get("checkpoint")), "somebody asked to restore it"
     newest = snapshot.attempt
     if newest is not None and newest.resumed_from_checkpoint and newest.ended_at is None:
-        needed.add(newest.resumed_from_checkpoint)
+        yield newest.resumed_from_checkpoint, "the attempt that lives began from it"
     chosen = choose_newest(snapshot).checkpoint
     if chosen is not None:
-        needed.add(chosen.id)
-    return needed
+        yield chosen.id, "the run would go on from it"

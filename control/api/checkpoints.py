@@ -1,38 +1,66 @@
-"""Checkpoints: show, pin, and have their bytes read."""
+"""Checkpoints: show, pin, have their bytes read, and tell which would go."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from control import retention
 from control.api.answers import Answer
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.auth import Caller
 from control.db import asking, chores, fleet, history, listings
+from control.db.load import load
 from control.liveness import node_state
-from trainmaster.errors import ConflictError, UnavailableError
+from control.turn import Turn
+from trainmaster.errors import ConflictError, NotFoundError, UnavailableError
 
-router = APIRouter(prefix="/v1/checkpoints", route_class=DoorRoute, tags=["checkpoints"])
+router = APIRouter(prefix="/v1", route_class=DoorRoute, tags=["checkpoints"])
 
 
-@router.get("/{checkpoint}")
+@router.get("/checkpoints/{checkpoint}")
 def get_checkpoint(checkpoint: str, shell: WithShell) -> Response:
     """Show one checkpoint."""
     with shell.db.read() as connection:
         return Answer(listings.checkpoint(connection, checkpoint))
 
 
-@router.post("/{checkpoint}/pin")
+@router.post("/checkpoints/{checkpoint}/pin")
 def pin(checkpoint: str, shell: WithShell, caller: ByCaller) -> Response:
     """Keep a checkpoint from retirement."""
     return _set_pinned(shell, checkpoint, caller, pinned=True)
 
 
-@router.post("/{checkpoint}/unpin")
+@router.post("/checkpoints/{checkpoint}/unpin")
 def unpin(checkpoint: str, shell: WithShell, caller: ByCaller) -> Response:
     """Let retention decide about a checkpoint again."""
     return _set_pinned(shell, checkpoint, caller, pinned=False)
+
+
+@router.get("/runs/{run}/retention")
+def get_retention(run: str, shell: WithShell) -> Response:
+    """Tell of each checkpoint that is not retired whether it would go now, and why; nothing is
+    changed.
+    """
+    now = shell.clock.now()
+    with shell.db.read() as connection:
+        loaded = load(connection, run, now=now, control_up_since=shell.up_since)
+    if loaded is None:
+        raise NotFoundError(f"there is no run {run}")
+    return Answer(
+        [
+            {
+                "checkpoint": verdict.checkpoint.id,
+                "step": verdict.checkpoint.step,
+                "generation": verdict.checkpoint.generation,
+                "state": verdict.checkpoint.state,
+                "goes": verdict.goes,
+                "because": verdict.because,
+            }
+            for verdict in retention.verdicts(Turn(loaded.snapshot, now))
+        ]
+    )
 
 
 def _set_pinned(shell: Shell, checkpoint: str, caller: Caller, *, pinned: bool) -> Response:
@@ -43,7 +71,7 @@ def _set_pinned(shell: Shell, checkpoint: str, caller: Caller, *, pinned: bool) 
         return Answer(listings.checkpoint(connection, checkpoint))
 
 
-@router.post("/{checkpoint}/verify")
+@router.post("/checkpoints/{checkpoint}/verify")
 def verify(checkpoint: str, shell: WithShell, caller: ByCaller) -> Response:
     """Have a node read the bytes; `GET /v1/requests/{id}` tells the result."""
     now = shell.clock.now()

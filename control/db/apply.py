@@ -289,8 +289,21 @@ def _judge_checkpoint(connection: Connection, run: str, change: CheckpointChange
     if change.state == "retired":
         # Somebody may have pinned it since the snapshot: then it stays.
         query = query.where(c.pinned.is_(False))
+        _refuse_if_wanted(connection, run, change.id)
     if not connection.execute(query.values(**values)).rowcount:
         raise StaleVersionError(f"checkpoint {change.id} was changed since it was looked at")
+
+
+def _refuse_if_wanted(connection: Connection, run: str, checkpoint: str) -> None:
+    """Let a checkpoint pass that nobody has asked to restore since the snapshot."""
+    q = tables.requests.c
+    asked = connection.scalars(
+        select(q.args).where(
+            q.run == run, q.kind == "restore", q.state.in_(("pending", "accepted"))
+        )
+    )
+    if any(args.get("checkpoint") == checkpoint for args in asked):
+        raise StaleVersionError(f"checkpoint {checkpoint} is to be restored")
 
 
 def _change_alert(connection: Connection, run: str, change: AlertChange, now: datetime) -> None:

@@ -223,9 +223,20 @@ def _of_run_or_all(run: str | None, what: str) -> str:
     return f"/v1/{what}" if run is None else f"/v1/runs/{segment('run', run)}/{what}"
 
 
-def checkpoints(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
+def checkpoints(
+    context: typer.Context,
+    run: Run,
+    would_retire: Annotated[
+        bool,
+        typer.Option("--would-retire", help="Tell which would go now, and why; change nothing."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List the checkpoints of a run."""
     session = session_of(context)
+    if would_retire:
+        _retention(session, run, as_json=as_json)
+        return
     found = session.api.get(f"/v1/runs/{segment('run', run)}/checkpoints")
     if as_json:
         session.output.json(found)
@@ -243,6 +254,28 @@ def checkpoints(context: typer.Context, run: Run, as_json: AsJson = False) -> No
                 checkpoint.get("because") or "",
             ]
             for checkpoint in found
+        ],
+        "There are no checkpoints yet.",
+    )
+
+
+def _retention(session: Session, run: str, *, as_json: bool) -> None:
+    found = session.api.get(f"/v1/runs/{segment('run', run)}/retention")
+    if as_json:
+        session.output.json(found)
+        return
+    session.output.table(
+        ["CHECKPOINT", "STEP", "GEN", "STATE", "GOES", "BECAUSE"],
+        [
+            [
+                verdict["checkpoint"],
+                verdict["step"],
+                verdict["generation"],
+                verdict["state"],
+                "yes" if verdict["goes"] else "no",
+                verdict["because"],
+            ]
+            for verdict in found
         ],
         "There are no checkpoints yet.",
     )

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from control.clock import Clock
-from control.db import apply, tables
+from control.db import apply, asking, tables
 from control.db.engine import Database
 from control.db.load import load
 from control.decision import (
@@ -161,6 +161,22 @@ def test_a_checkpoint_that_was_pinned_meanwhile_is_not_retired(scene: Scene) -> 
     checkpoint = f"{scene.run}-g1-s10"
     with scene.db.write() as connection:
         connection.execute(tables.checkpoints.update().values(pinned=True))
+    with pytest.raises(apply.StaleVersionError):
+        scene.decide(checkpoints=(CheckpointChange(checkpoint, "old", state="retired"),))
+    assert scene.row(tables.checkpoints)["state"] == "committed"
+
+
+def test_a_checkpoint_that_somebody_asked_to_restore_meanwhile_is_not_retired(scene: Scene) -> None:
+    scene.begin()
+    scene.decide(state="running")
+    commit = event(
+        "checkpoint_committed", step=10, location="file:///c/10", manifest_sha256="sha256:0"
+    )
+    scene.sync(scene.batch(0, 10, events=[commit]))
+    checkpoint = f"{scene.run}-g1-s10"
+    with scene.db.write() as connection:
+        wish = asking.Ask("restore", {"checkpoint": checkpoint}, actor="anna")
+        asking.ask(connection, scene.run, wish, now=scene.clock.now())
     with pytest.raises(apply.StaleVersionError):
         scene.decide(checkpoints=(CheckpointChange(checkpoint, "old", state="retired"),))
     assert scene.row(tables.checkpoints)["state"] == "committed"

@@ -359,3 +359,15 @@ def test_series_over_http_are_as_the_contract_has_them(here: Plane, scene: Scene
     assert (unknown.status_code, unknown.json()["code"]) == (400, "unknown_metric")
     assert here.people["viewer"].call("GET", path, params={"metric": "loss", "rank": "x"}
         ).status_code == 422  # fmt: skip
+
+
+def test_a_dry_run_of_retention_tells_of_each_checkpoint_and_changes_nothing(
+    here: Plane, scene: Scene
+) -> None:
+    before = here.people["viewer"].get(f"/v1/runs/{scene.run}/checkpoints")
+    told = here.people["viewer"].get(f"/v1/runs/{scene.run}/retention")
+    assert [each["step"] for each in told] == [10, 20]
+    assert told[-1]["goes"] is False
+    assert all(each["because"].startswith("Kept") != each["goes"] for each in told)
+    assert here.people["viewer"].get(f"/v1/runs/{scene.run}/checkpoints") == before
+    assert here.people["viewer"].call("GET", "/v1/runs/none/retention").status_code == 404

@@ -11,8 +11,9 @@ from control.checkpoints import choose_before, choose_newest, interval
 from control.decide import decide
 from control.lineage import inherited_skip, lineage_of, surviving
 from control.restoring import restore_preview
-from control.retention import kept
+from control.retention import kept, verdicts
 from control.snapshot import Incident
+from control.turn import Turn
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, change, checkpoint, running
 from trainmaster.batches import batch_of_step
@@ -198,6 +199,53 @@ def test_a_pending_numeric_rule_holds_what_it_may_need():
     retired = {c.args["checkpoint"] for c in decide(pending, now=NOW).chores if c.kind == "retire"}
     assert retired.isdisjoint({"alpha-g1-s80", "alpha-g1-s90", "alpha-g1-s100"})
     assert "alpha-g1-s70" in retired
+
+
+def test_each_verdict_says_why_and_agrees_with_what_a_turn_does():
+    found = (
+        checkpoint(5, "quarantined"),
+        *(checkpoint(step) for step in range(10, 101, 10)),
+    )
+    marks = {10: {"pinned": True}, 20: {"verifying": True}, 30: {"loss": 0.5}}
+    found = tuple(replace(each, **marks.get(each.step, {})) for each in found)
+    snapshot = running(
+        checkpoints=found,
+        attempts=(at.attempt(last_step=100),),
+        spec=policy(keep_last=2, keep_best=1, keep_every=50),
+        requests=(at.request("restore", checkpoint="alpha-g1-s40"),),
+        windows=at.windows(100, bad=(75,)),
+    )
+    turn = Turn(snapshot, NOW)
+    said = {each.checkpoint.step: (each.goes, each.because) for each in verdicts(turn)}
+    assert not turn.checkpoints
+    for step, word in {
+        5: "quarantined",
+        10: "pinned",
+        20: "being read",
+        30: "keep_best",
+        40: "asked to restore",
+        50: "keep_every",
+        90: "keep_last",
+        100: "go on from it",
+    }.items():
+        assert said[step][0] is False
+        assert word in said[step][1]
+    assert {step for step, (goes, _) in said.items() if goes} == {60, 70, 80}
+    retired = {c.id for c in decide(snapshot, now=NOW).checkpoints if c.state == "retired"}
+    assert retired <= {"alpha-g1-s60", "alpha-g1-s70", "alpha-g1-s80"}
+
+
+def test_a_k17_of_four_ranks_the_newest_two_remain_and_one_node_is_asked_to_delete():
+    found = tuple(checkpoint(step, "committed") for step in (2, 4, 6))
+    found = tuple(replace(each, state="trusted") for each in found)
+    snapshot = running(
+        checkpoints=found,
+        attempts=(at.attempt(last_step=6),),
+        spec=at.spec(checkpoint={"every_steps": 2, "keep_best": 0, "keep_last": 2}),
+    )
+    decision = decide(snapshot, now=NOW)
+    chores = [each for each in decision.chores if each.kind == "retire"]
+    assert [each.args["checkpoint"] for each in chores] == ["alpha-g1-s2"]
 
 
 def test_nothing_is_retired_while_an_attempt_is_about_to_begin():

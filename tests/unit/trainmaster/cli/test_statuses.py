@@ -81,6 +81,7 @@ def test_what_is_not_in_this_version_says_so(name):
         (["alerts"], "/v1/alerts"),
         (["incidents"], "/v1/incidents"),
         (["checkpoints", "r1"], "/v1/runs/r1/checkpoints"),
+        (["checkpoints", "r1", "--would-retire"], "/v1/runs/r1/retention"),
         (["nodes"], "/v1/nodes"),
         (["rules", "list"], "/v1/rules"),
         (["token", "list"], "/v1/tokens"),
