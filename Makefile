@@ -10,7 +10,7 @@ FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test matrix campaign-control check fmt docs lock bench-ingest bench-fleet clean
+.PHONY: help setup run lint test matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-fleet clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ matrix: setup ## every proven cell of docs/matrix.md against a single process (s
 
 campaign-control: setup ## kill control planes on one PostgreSQL for a while (MINUTES=10)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns.kill_control --minutes $(or $(MINUTES),10)
+
+campaign-corruption: setup ## damage a checkpoint in 1,000 random ways; none may be restored (TRIALS=1000)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns.corrupt_checkpoints --trials $(or $(TRIALS),1000)
 
 fmt: setup ## format, and repair what ruff can repair
 	$(BIN)/ruff format

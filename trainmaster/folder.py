@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from trainmaster.errors import NotFoundError, UnavailableError, UserError
+from trainmaster.errors import IntegrityError, NotFoundError, UnavailableError, UserError
 from trainmaster.verification import Report, verify
 
 MAX_LISTED_FOLDERS = 100_000
@@ -44,7 +44,7 @@ def verify_folder(path: Path, *, manifest_sha256: str | None = None) -> Report:
         raise NotFoundError(f"{path} is not a folder")
 
     def read(name: str, offset: int, length: int) -> bytes:
-        descriptor = os.open(path / name, _READ)
+        descriptor = os.open(_inside(path, name), _READ)
         try:
             return os.pread(descriptor, length, offset)
         finally:
@@ -53,12 +53,32 @@ def verify_folder(path: Path, *, manifest_sha256: str | None = None) -> Report:
     with ThreadPoolExecutor(1, thread_name_prefix="verify") as thread:
         return verify(
             read=read,
-            size=lambda name: (path / name).stat().st_size,
+            size=lambda name: _inside(path, name).stat().st_size,
             names=lambda: _names(path),
             folder=path.resolve().name,
             manifest_sha256=manifest_sha256,
             executor=thread,
         )
+
+
+def _inside(path: Path, name: str) -> Path:
+    """Return the file's path. Links may lead to other checkpoints of the run, and no further: a
+    restore would not follow them either.
+
+    Raises:
+        IntegrityError: a link that leads elsewhere.
+    """
+    file = path / name
+    if file.is_symlink():
+        target = file.readlink() if file.readlink().is_absolute() else path / file.readlink()
+        if not Path(os.path.realpath(target)).is_relative_to(path.resolve().parent):
+            raise IntegrityError(
+                f"{name}: cannot be read: it is a link to {target}",
+                file=name,
+                expected="a file",
+                seen="a link",
+            )
+    return file
 
 
 def _names(path: Path) -> Iterator[str]:

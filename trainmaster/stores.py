@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 from urllib.parse import urlsplit
 
-from trainmaster.errors import UnavailableError, UserError
+from trainmaster.errors import IntegrityError, UnavailableError, UserError
 from trainmaster.storage import Opener, Storage, url_problem, without_secrets
 from trainmaster.verification import Report, verify
 from trainmaster.verified import Read, Size
@@ -134,12 +134,27 @@ def refuse_if_away(storage: Storage) -> None:
 
 
 def readers(storage: Storage, folder: str) -> tuple[Read, Size]:
-    """Return how the files of `folder` are read and measured, by their names within it."""
+    """Return how the files of `folder` are read and measured, by their names within it.
+
+    A name that the store does not follow, such as that of a link out of it, is damage.
+    """
 
     def read(name: str, offset: int, length: int) -> bytes:
-        return storage.read(f"{folder}/{name}", offset, length)
+        try:
+            return storage.read(f"{folder}/{name}", offset, length)
+        except UserError as error:
+            raise _not_followed(name, error) from error
 
     def size(name: str) -> int:
-        return storage.size(f"{folder}/{name}")
+        try:
+            return storage.size(f"{folder}/{name}")
+        except UserError as error:
+            raise _not_followed(name, error) from error
 
     return read, size
+
+
+def _not_followed(name: str, error: UserError) -> IntegrityError:
+    return IntegrityError(
+        f"{name}: cannot be read: {error.message}", file=name, expected="a file", seen="a link"
+    )

@@ -40,7 +40,7 @@ FileNotFoundError if it is not there; an OSError if it cannot be read.
 """
 NOTHING = "nothing"
 """What `IntegrityError.seen` says of a file that is not there."""
-_DAMAGE = {errno.EIO, errno.EISDIR, errno.ESPIPE}
+_DAMAGE = {errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ESPIPE}
 """Errors that say that the bytes are gone: a bad sector, or something else in the file's place."""
 Size = Callable[[str], int]
 """name -> bytes. FileNotFoundError if it is not there."""

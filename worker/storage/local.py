@@ -109,9 +109,9 @@ class LocalStorage:
     def _inside(self, path: str) -> Path:
         check_path(path)
         target = self._root / path
-        root = self._root.resolve()
-        if not target.parent.resolve().is_relative_to(root) or (
-            target.is_symlink() and not target.resolve().is_relative_to(root)
+        root = _real(self._root)
+        if not _real(target.parent).is_relative_to(root) or (
+            target.is_symlink() and not _real(target).is_relative_to(root)
         ):
             raise UserError(f"the path {path!r} leads out of {self.url}", code="bad_path")
         return target
@@ -147,6 +147,11 @@ def _write_all(descriptor: int, chunk: Buffer) -> int:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     return num_bytes
+
+
+def _real(path: Path) -> Path:
+    """Return where links lead; of those that lead in a circle, where that begins."""
+    return Path(os.path.realpath(path))
 
 
 def _make_folder(folder: Path) -> None:
