@@ -177,4 +177,5 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
         cause_kind=begin.kind,
         attempt=generation,
         checkpoint=checkpoint.id if checkpoint else None,
+        rejected=[each.to_json() for each in begin.choice.rejected],
     )

@@ -1,39 +1,21 @@
-"""Which checkpoint a generation begins from, and how checkpoints are judged: trusted, quarantined,
-abandoned. Pure.
+"""How checkpoints are judged: trusted, quarantined, abandoned. Pure.
 
-After an exit without numeric evidence the newest good one on the surviving lineage is used. After
-numeric trouble it is the newest trusted one from before the first bad step. One that failed is
-never tried again by itself.
+One is trusted when healthy steps have followed it and its bytes were read back, and not while an
+incident is open whose first bad step lies inside its window. At the end of a run read-back alone
+promotes. Which one is used is decided in `control.choice`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from control import budgets
+from control.choice import GOOD, NUMERIC_METRICS, unhealthy_steps
 from control.decision import CheckpointChange, NewChore
 from control.lifecycle import ENDED, State
 from control.lineage import Lineage, is_on, newest_step, surviving
-from control.snapshot import Checkpoint, RunSnapshot
+from control.snapshot import Checkpoint, Incident, RunSnapshot
 from control.turn import Turn
 from trainmaster.spec import RunSpec
-
-GOOD = frozenset({"committed", "trusted"})
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The checkpoint to begin from, None for step 0, and why this one, as a sentence."""
-
-    checkpoint: Checkpoint | None
-    because: str
-
-    @property
-    def step(self) -> int:
-        """The step after which the generation begins."""
-        return self.checkpoint.step if self.checkpoint else 0
 
 
 def interval(spec: RunSpec) -> int:
@@ -44,73 +26,6 @@ def interval(spec: RunSpec) -> int:
     if every != "auto":
         return every
     return min(spec.train.steps, max(10, min(1000, spec.train.steps // 10)))
-
-
-def choose_newest(snapshot: RunSnapshot) -> Choice:
-    """Return the newest good checkpoint on the surviving lineage: what an exit without numeric
-    evidence is followed by.
-    """
-    candidates = _candidates(snapshot)
-    for checkpoint in candidates:
-        tried = budgets.tries(snapshot, checkpoint.id)
-        if tried < budgets.TRIES_PER_CHECKPOINT:
-            return Choice(
-                checkpoint,
-                f"Goes on from {_named(checkpoint)}, the newest good checkpoint.",
-            )
-    if candidates:
-        return Choice(
-            None,
-            f"Begins again at step 0: each of {len(candidates)} good checkpoints has been tried "
-            f"{budgets.TRIES_PER_CHECKPOINT} times.",
-        )
-    return Choice(None, "Begins at step 0: there is no good checkpoint yet.")
-
-
-def choose_before(snapshot: RunSnapshot, first_bad_step: int) -> Choice:
-    """Return the checkpoint that numeric trouble since `first_bad_step` is followed by."""
-    before = [
-        each
-        for each in _candidates(snapshot)
-        if each.step < first_bad_step
-        and budgets.tries(snapshot, each.id) < budgets.TRIES_PER_CHECKPOINT
-    ]
-    for checkpoint in before:
-        if checkpoint.state == "trusted":
-            return Choice(
-                checkpoint,
-                f"Goes back to {_named(checkpoint)}, the newest trusted checkpoint before step "
-                f"{first_bad_step}, the first bad one.",
-            )
-    for checkpoint in before:
-        if _healthy_step_between(snapshot, checkpoint.step, first_bad_step):
-            return Choice(
-                checkpoint,
-                f"Goes back to {_named(checkpoint)}: none before step {first_bad_step}, the first "
-                "bad one, is trusted yet, and healthy steps followed this one.",
-            )
-    return Choice(
-        None,
-        f"Begins again at step 0: no usable checkpoint lies before step {first_bad_step}, the "
-        "first bad one.",
-    )
-
-
-def _named(checkpoint: Checkpoint) -> str:
-    return f"{checkpoint.id} (step {checkpoint.step})"
-
-
-def _candidates(snapshot: RunSnapshot) -> list[Checkpoint]:
-    lineage = surviving(snapshot)
-    found = [
-        each
-        for each in snapshot.checkpoints
-        if each.state in GOOD
-        and not each.abandoned
-        and each.problem is None
-        and is_on(lineage, each)
-    ]
-    return sorted(found, key=lambda each: (each.step, each.generation), reverse=True)
 
 
 def judge(turn: Turn) -> None:
@@ -174,30 +89,6 @@ def is_healthy_after(snapshot: RunSnapshot, step: int) -> bool:
     )
 
 
-def unhealthy_steps(snapshot: RunSnapshot) -> set[int]:
-    """Return the steps in the windows whose update was skipped, or whose loss or gradient norm is
-    not finite.
-    """
-    unhealthy = {each.step for each in snapshot.windows.get("applied", ()) if each.value == 0}
-    for metric in ("loss", "grad_norm"):
-        unhealthy |= {
-            each.step
-            for each in snapshot.windows.get(metric, ())
-            if each.value is not None and not math.isfinite(each.value)
-        }
-    return unhealthy
-
-
-def _healthy_step_between(snapshot: RunSnapshot, after_step: int, before_step: int) -> bool:
-    unhealthy = unhealthy_steps(snapshot)
-    return any(
-        after_step < each.step < before_step
-        and each.step not in unhealthy
-        and each.value is not None
-        for each in snapshot.windows.get("loss", ())
-    )
-
-
 def _promote(turn: Turn, lineage: Lineage) -> None:
     snapshot = turn.snapshot
     trust_after = snapshot.run.spec.checkpoint.trust_after_steps
@@ -206,8 +97,7 @@ def _promote(turn: Turn, lineage: Lineage) -> None:
         if checkpoint.state != "committed" or checkpoint.verified_at is None:
             continue
         questioned = any(
-            checkpoint.step + trust_after >= incident.first_bad_step
-            for incident in snapshot.incidents
+            _questions(snapshot, incident, checkpoint) for incident in snapshot.incidents
         )
         if has_ended:
             because = "Trusted: its bytes were read back, and the run ended well."
@@ -226,6 +116,18 @@ def _promote(turn: Turn, lineage: Lineage) -> None:
             checkpoint=checkpoint.id,
             step=checkpoint.step,
         )
+
+
+def _questions(snapshot: RunSnapshot, incident: Incident, checkpoint: Checkpoint) -> bool:
+    """Return whether an open incident speaks against trusting `checkpoint`: it began in the window
+    of steps that are to prove it, or, where it is about numbers, at any step before.
+    """
+    last_step = checkpoint.step + snapshot.run.spec.checkpoint.trust_after_steps
+    numeric = any(
+        rule.name == incident.rule and rule.metric in NUMERIC_METRICS for rule in snapshot.rules
+    )
+    earliest = 0 if numeric else checkpoint.step + 1
+    return earliest <= incident.first_bad_step <= last_step
 
 
 def _read_back(turn: Turn, lineage: Lineage) -> None:

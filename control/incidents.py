@@ -18,7 +18,8 @@ from datetime import timedelta
 from typing import Any
 
 from control import budgets
-from control.checkpoints import choose_before, unhealthy_steps
+from control.checkpoints import quarantine
+from control.choice import GOOD, choose_before, proved_sick, unhealthy_steps
 from control.decision import IncidentChange
 from control.lifecycle import TERMINAL, Desired, Happening, State
 from control.lineage import newest_step
@@ -154,6 +155,7 @@ def _roll_back(
 ) -> None:
     first_bad_step, last_bad_step = _extent(judgement)
     choice = choose_before(turn.snapshot, first_bad_step)
+    _quarantine_sick(turn, attempt, first_bad_step)
     own_skip = actions.batches_to_skip(action, first_bad_step, last_bad_step, attempt.skip)
     window = actions.lr_window(action, choice.step)
     changes = [f"skips batches {first} to {last}" for first, last in own_skip]
@@ -169,6 +171,7 @@ def _roll_back(
         "last_bad_step": last_bad_step,
         "checkpoint": choice.checkpoint.id if choice.checkpoint else None,
         "step": choice.step,
+        "rejected": [each.to_json() for each in choice.rejected],
         "own_skip": [list(each) for each in own_skip],
         "lr_window": list(window) if window else None,
         "differs": differs,
@@ -176,6 +179,17 @@ def _roll_back(
     _record(turn, attempt, judgement, incident, action, taken, state="verifying", because=because)
     turn.end_attempt("rolled_back", cause)
     turn.happen(Happening.ROLLBACK_ORDERED, because, incident=incident.id)
+
+
+def _quarantine_sick(turn: Turn, attempt: Attempt, first_bad_step: int) -> None:
+    sick = proved_sick(turn.snapshot, attempt, first_bad_step)
+    for checkpoint in turn.snapshot.checkpoints:
+        if checkpoint.id == sick and checkpoint.state in GOOD:
+            problem = (
+                f"step {first_bad_step}, the first after it was restored in generation "
+                f"{attempt.generation}, was not finite: the state in it is sick"
+            )
+            quarantine(turn, checkpoint, problem)
 
 
 def _order(

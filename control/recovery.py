@@ -7,7 +7,8 @@ is in `control.budgets`.
 from __future__ import annotations
 
 from control import budgets, exits
-from control.checkpoints import GOOD, quarantine
+from control.checkpoints import quarantine
+from control.choice import GOOD
 from control.exits import FirstFailure
 from control.lifecycle import WITH_RANKS, Desired, Happening, State
 from control.lineage import newest_step

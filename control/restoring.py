@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from control.checkpoints import GOOD
+from control.choice import GOOD
 from control.lifecycle import refusal
 from control.lineage import inherited_lr_windows, inherited_skip, is_on, newest_step, surviving
 from control.snapshot import Checkpoint, LrWindow, Range, RunSnapshot

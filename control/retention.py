@@ -12,14 +12,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from control.checkpoints import GOOD, choose_newest, chore
+from control.checkpoints import chore
+from control.choice import GOOD, NUMERIC_METRICS, choose_newest
 from control.decision import AlertChange, CheckpointChange
 from control.lifecycle import ENDED, State
 from control.lineage import is_on, surviving
 from control.snapshot import Alert, Checkpoint, RunSnapshot
 from control.turn import Turn
 
-NUMERIC_METRICS = frozenset({"loss", "grad_norm", "non_finite", "applied"})
 HELD_BEFORE_TROUBLE = 2
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from control import restoring
-from control.checkpoints import Choice, choose_before, choose_newest
+from control.choice import Choice, choose_before, choose_newest
 from control.lifecycle import State
 from control.lineage import inherited_lr_windows, inherited_skip
 from control.snapshot import Attempt, Incident, LrWindow, Range, Request, RunSnapshot

@@ -19,7 +19,7 @@ from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked, unplaceable
 from control.auth import Caller
-from control.checkpoints import GOOD
+from control.choice import GOOD
 from control.db import asking, chores, listings, queries
 from control.db.asking import Ask
 from control.db.load import load

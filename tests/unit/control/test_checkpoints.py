@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from control.checkpoints import choose_before, choose_newest, interval
+from control.checkpoints import interval
+from control.choice import choose_before, choose_newest
 from control.decide import decide
 from control.lineage import inherited_skip, lineage_of, surviving
 from control.restoring import restore_preview
