@@ -12,7 +12,7 @@ from control.choice import choose_before, choose_newest
 from control.decide import decide
 from control.snapshot import Incident
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, change, checkpoint, running
+from tests.fakes.snapshots import NOW, checkpoint, running
 from trainmaster.rule import Rule
 
 S40, S50 = "alpha-g1-s40", "alpha-g1-s50"
@@ -169,14 +169,13 @@ def test_a_r13_trouble_after_a_healthy_step_says_nothing_of_the_checkpoint():
     assert not any(each.state == "quarantined" for each in decide(later, now=NOW).checkpoints)
 
 
-def test_an_attempt_and_its_rollback_carry_the_alternatives():
-    ended = change(
-        running(
-            state="recovering",
-            checkpoints=(checkpoint(40), checkpoint(50, "quarantined")),
-            attempts=(at.attempt(ended_at=NOW, state="failed", because="rank 1 died"),),
-            ranks=(),
-        ),
+def test_the_event_of_an_attempt_carries_the_alternatives():
+    ended = running(
+        state="recovering",
+        checkpoints=(checkpoint(40), checkpoint(50, "quarantined")),
+        attempts=(at.attempt(ended_at=NOW, state="failed", because="rank 1 died"),),
+        ranks=(),
+        nodes=(at.node(),),
     )
     decision = decide(ended, now=NOW)
     [event] = [each for each in decision.events if each.kind == "run_starting"]
