@@ -13,6 +13,7 @@ from trainmaster.cli import (
     checkpoints,
     doctor,
     drill,
+    export,
     nodes,
     plan,
     processes,
@@ -64,7 +65,7 @@ def build() -> typer.Typer:
     for command in (
         *(up.up, processes.ps, processes.down, submit.submit),
         *(read.runs, read.show, read.events, read.alerts, read.incidents, read.checkpoints),
-        *(read.nodes, read.goodput, read.logs, read.series),
+        *(read.nodes, read.goodput, read.logs, read.series, export.export),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin),
         *(nodes.cordon, nodes.uncordon, plan.plan, drill.drill, tokens.audit, doctor.doctor),

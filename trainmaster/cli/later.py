@@ -16,7 +16,6 @@ COMMANDS = {
     "approve": "Let a rule in `ask` mode act.",
     "dismiss": "Close an incident without acting.",
     "silence": "Keep a rule quiet for a while.",
-    "export": "Write the points of a run as CSV, Parquet or TensorBoard files.",
 }
 
 _ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
