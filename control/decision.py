@@ -127,6 +127,22 @@ class IncidentChange:
 
 
 @dataclass(frozen=True, slots=True)
+class NewStacks:
+    """The stacks of ranks of the current generation are wanted; None means all ranks."""
+
+    ranks: tuple[int, ...] | None = None
+    incident: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """A node that is to get no new ranks until a person says otherwise."""
+
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewDrill:
     """A drill for `generation`; `request` is the person's.
 
@@ -192,6 +208,8 @@ class Decision:
     alerts: tuple[AlertChange, ...] = ()
     incidents: tuple[IncidentChange, ...] = ()
     drills: tuple[NewDrill, ...] = ()
+    stacks: tuple[NewStacks, ...] = ()
+    cordons: tuple[Cordon, ...] = ()
     chores: tuple[NewChore, ...] = ()
     events: tuple[NewEvent, ...] = ()
 
@@ -212,6 +230,8 @@ class Decision:
             or self.alerts
             or self.incidents
             or self.drills
+            or self.stacks
+            or self.cordons
             or self.chores
             or self.events
         )

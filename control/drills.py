@@ -4,7 +4,7 @@ fired first. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,6 +16,9 @@ from trainmaster.batches import batches_of_steps
 from trainmaster.document import Document, problems_of
 from trainmaster.errors import SpecError
 from trainmaster.orders import NUMERIC_FAULTS, Drill
+
+REACH_STEPS = 50
+"""What happens so soon after a drill is put down to it."""
 
 
 def read(drill_id: int, args: Mapping[str, Any]) -> Drill:
@@ -29,6 +32,19 @@ def read(drill_id: int, args: Mapping[str, Any]) -> Drill:
         return Drill.model_validate({**fields, "id": drill_id})
     except ValidationError as error:
         raise SpecError(problems_of(error, Drill, Document(fields))) from error
+
+
+def behind(drills: Iterable[DrillStatus], generation: int, step: int) -> Drill | None:
+    """Return the drill that is behind what happened in `generation` at `step`: the newest one that
+    had fired there within the last `REACH_STEPS`; None if there was none.
+    """
+    near = [
+        (at, status.drill.id, status.drill)
+        for status in drills
+        for of, at, _ in status.fired
+        if of == generation and -1 <= step - at <= REACH_STEPS
+    ]
+    return max(near, key=lambda each: each[:2])[2] if near else None
 
 
 def carry(turn: Turn, generation: int) -> None:

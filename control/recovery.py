@@ -6,13 +6,15 @@ is in `control.budgets`.
 
 from __future__ import annotations
 
-from control import budgets, exits
+from collections.abc import Iterable
+
+from control import budgets, exits, standstill, witnesses
 from control.checkpoints import quarantine
 from control.choice import GOOD
 from control.exits import FirstFailure
 from control.lifecycle import WITH_RANKS, Desired, Happening, State
 from control.lineage import newest_step
-from control.liveness import LEASE_S, out_of_contact
+from control.liveness import LEASE_S, node_state, out_of_contact
 from control.snapshot import Attempt
 from control.turn import Turn
 from trainmaster.errors import ExitCode
@@ -32,6 +34,8 @@ def judge_ranks(turn: Turn) -> None:
         _finish(turn, attempt, finish)
         return
     _judge_contact(turn, attempt)
+    if turn.attempt is not None:
+        _judge_progress(turn, attempt)
     if turn.attempt is not None:
         _judge_ready(turn, attempt)
 
@@ -77,6 +81,12 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
             )
         return
     names = ", ".join(silent)
+    verdicts = _testimony(turn, silent)
+    gone = [name for name, each in verdicts.items() if each.fate == "gone"]
+    if gone:
+        told = "; ".join(f"node {name} is gone ({verdicts[name].because})" for name in gone)
+        _retry(turn, attempt, told, "lost", nodes=gone)
+        return
     patience_s = turn.snapshot.run.spec.recovery.unreachable_after_s
     longest_s = max(silent.values())
     if patience_s is not None and longest_s >= LEASE_S + patience_s:
@@ -88,10 +98,29 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
     elif turn.state in {State.STARTING, State.RUNNING, State.HELD}:
         turn.happen(
             Happening.CONTACT_LOST,
-            f"Node {names} is out of contact. That is no evidence that training has stopped: "
-            "nothing is restarted; restore or stop the run if you know better.",
+            f"Node {names} is out of contact. That is no evidence that training has stopped; "
+            f"{'; '.join(f'of {name}: {each.because}' for name, each in verdicts.items())}. "
+            "Nothing is restarted; restore or stop the run if you know better.",
             nodes=list(silent),
         )
+
+
+def _testimony(turn: Turn, silent: Iterable[str]) -> dict[str, witnesses.Verdict]:
+    """Return what witnesses say of each silent node."""
+    snapshot = turn.snapshot
+    heard = [
+        node.id
+        for node in snapshot.nodes
+        if node_state(node, now=turn.now, control_up_since=snapshot.control_up_since) == "present"
+    ]
+    return {name: witnesses.verdict(name, snapshot.reaches, heard, now=turn.now) for name in silent}
+
+
+def _judge_progress(turn: Turn, attempt: Attempt) -> None:
+    """End an attempt that hangs."""
+    hang = standstill.watch(turn, attempt)
+    if hang is not None:
+        _retry(turn, attempt, hang.cause, "failed", told=hang.how, rank=hang.rank)
 
 
 def _finish(turn: Turn, attempt: Attempt, finish: exits.Finish) -> None:

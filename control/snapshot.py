@@ -49,6 +49,48 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """Where a rank has stood still for a while, as its agent saw it (`trainmaster.wire.Pulse`)."""
+
+    section: str
+    activity: str
+    step: int
+    still_s: float
+    idle_s: float
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """A call for the stacks of ranks of an attempt.
+
+    Attributes:
+        ranks: None means all.
+        told: the ranks of which an answer is stored.
+    """
+
+    id: int
+    asked_at: datetime
+    ranks: tuple[int, ...] | None = None
+    incident: str | None = None
+    told: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a node saw of a neighbour on its own (`trainmaster.wire.Reach`), and when it said so."""
+
+    witness: str
+    node: str
+    at: datetime
+    answers: bool
+    refused: bool = False
+    failures: int = 0
+    ever: bool = False
+    stored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One plan under one generation.
 
@@ -63,6 +105,7 @@ class Attempt:
         last_committed_step: newest step at which it committed a checkpoint, retired ones included;
             None before the first.
         because: why it ended, in words (`AttemptEnd.because`); empty while it lives.
+        stacks: the calls for stacks of its ranks so far.
     """
 
     generation: int
@@ -86,6 +129,7 @@ class Attempt:
     incident: str | None = None
     last_committed_step: int | None = None
     because: str = ""
+    stacks: tuple[Stacks, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +144,7 @@ class Rank:
         stopped: its agent ended it on purpose, so that its end is no cause of anything.
         boot: the boot of its node's agent that reported it started; another boot of that node means
             that it is dead.
+        pulse: where it stands still; None while it comes on, or nothing is known.
     """
 
     rank: int
@@ -116,6 +161,7 @@ class Rank:
     failure: Mapping[str, Any] | None = None
     finished: Mapping[str, Any] | None = None
     boot: str | None = None
+    pulse: Pulse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +318,7 @@ class RunSnapshot:
         control_up_since: when this control plane began to receive syncs; a node's lease does not
             run while none was up.
         num_incidents: how many this run has had, closed ones included.
+        reaches: what nodes lately saw of nodes of this run.
         acted_at: rule -> when it last acted on this run, closed incidents included.
     """
 
@@ -293,6 +340,7 @@ class RunSnapshot:
     control_up_since: datetime | None = None
     num_incidents: int = 0
     acted_at: Mapping[str, datetime] = field(default_factory=dict)
+    reaches: tuple[Reach, ...] = ()
     _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

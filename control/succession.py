@@ -117,6 +117,9 @@ def _continued(
 def _after_failure(snapshot: RunSnapshot, newest: Attempt) -> Beginning:
     still_open = {incident.id for incident in snapshot.incidents}
     incident = newest.incident if newest.incident in still_open else None
+    for each in snapshot.incidents:
+        if each.actions and each.actions[-1].get("generation") == newest.generation:
+            incident = each.id
     for checkpoint in snapshot.checkpoints:
         is_culprit = checkpoint.id == newest.resumed_from_checkpoint and newest.first_step is None
         if is_culprit and checkpoint.state == "quarantined":

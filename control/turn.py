@@ -14,6 +14,7 @@ from control.decision import (
     AlertChange,
     AttemptEnd,
     CheckpointChange,
+    Cordon,
     Decision,
     IncidentChange,
     NewAttempt,
@@ -21,6 +22,7 @@ from control.decision import (
     NewDrill,
     NewEvent,
     NewOrder,
+    NewStacks,
     RequestChange,
 )
 from control.lifecycle import Desired, Happening, State, transition
@@ -50,6 +52,8 @@ class Turn:
     alerts: list[AlertChange] = field(default_factory=list)
     incidents: dict[str, IncidentChange] = field(default_factory=dict)
     drills: list[NewDrill] = field(default_factory=list)
+    stacks: list[NewStacks] = field(default_factory=list)
+    cordons: list[Cordon] = field(default_factory=list)
     chores: list[NewChore] = field(default_factory=list)
     events: list[NewEvent] = field(default_factory=list)
 
@@ -162,6 +166,8 @@ class Turn:
             alerts=tuple(self.alerts),
             incidents=tuple(self.incidents.values()),
             drills=tuple(self.drills),
+            stacks=tuple(self.stacks),
+            cordons=tuple(self.cordons),
             chores=tuple(self.chores),
             events=tuple(self.events),
         )

@@ -197,7 +197,7 @@ def identity(pid: int) -> str | None:
     return f"{boot}/{fields[18].decode()}"
 
 
-def signal_process(pid: int, started: str, number: signal.Signals, *, group: bool = False) -> bool:
+def signal_process(pid: int, started: str, number: int, *, group: bool = False) -> bool:
     """Send a signal to a process, or to the group that it leads; return whether it still lived.
 
     `started` is what `identity` said of it: a later process with the same pid is left alone.

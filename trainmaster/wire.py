@@ -93,6 +93,8 @@ MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Name = Annotated[str, Field(max_length=200, pattern=r"^[ -~]*$")]
 """Printable ASCII."""
 
+Word = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
+
 
 class Message(BaseModel):
     """Frozen; unknown keys are ignored so that a newer peer is understood."""
@@ -172,21 +174,64 @@ class Batch(Message):
         return self
 
 
+class Pulse(Message):
+    """Where a rank is (`trainmaster.pulse`), in words.
+
+    Attributes:
+        still_s: seconds since it last came into this section or this step.
+        idle_s: seconds since it last began something, be it a wait.
+        frozen: the kernel lets it do nothing: stopped by a signal or a debugger.
+    """
+
+    section: Word
+    activity: Word
+    step: Whole
+    still_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    idle_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    frozen: bool = False
+
+
+class Reach(Message):
+    """What a node sees of a neighbour on its own, past the control plane.
+
+    Attributes:
+        answers: the neighbour's agent took a connection just now.
+        refused: its machine answered that no agent listens there any more.
+        failures: attempts in a row that were not answered.
+        ever: it has answered before.
+        stored: in the checkpoint store the neighbour says again and again that it lives.
+    """
+
+    answers: bool
+    refused: bool = False
+    failures: Whole = 0
+    ever: bool = False
+    stored: bool = False
+
+
+class StackCall(Message):
+    """The stacks of ranks of this generation are wanted; each id is answered once, by the event
+    `stacks_dumped` of each rank.
+    """
+
+    id: int
+    ranks: list[int] | None = None
+
+
 class Running(Message):
     """A generation that runs on this node: a level, told anew at each sync.
 
     Attributes:
         store: host:port of the TCPStore, when this node hosts it.
         ranks: rank -> pid of those alive.
-        quiet_s: rank -> seconds since it last wrote to its spool, on the node's clock. A rank that
-            holds writes too; only a stuck one is quiet.
+        pulses: rank -> where it is and for how long, of those that have stood still for a while.
     """
 
     run: Name
     generation: Whole
     store: str | None = None
     ranks: dict[int, Whole] = {}
-    quiet_s: dict[int, float] = {}
+    pulses: dict[int, Pulse] = {}
 
 
 class Device(Message):
@@ -207,6 +252,8 @@ class Sync(Message):
         sent_at: the node's clock, only to show skew; nothing is decided by it.
         address: host under which other nodes reach this one.
         metrics_port: where Prometheus finds the agent's /metrics; null when it has none.
+        reaches: neighbour -> what this node sees of it, of those that do not answer or did not
+            lately.
     """
 
     protocol: int = 1
@@ -220,6 +267,7 @@ class Sync(Message):
     labels: dict[str, str] = {}
     profile: dict[str, Any] = {}
     running: list[Running] = []
+    reaches: dict[Name, Reach] = {}
     batches: list[Batch] = []
 
 
@@ -254,6 +302,8 @@ class Assignment(Message):
         checkpoint_root: URL of the run's checkpoint folder.
         orders: all orders of this generation that no rank has yet acknowledged as applied or
             refused.
+        stacks: whose stacks are wanted.
+        neighbours: the other nodes of the generation -> host:port at which their agents listen.
     """
 
     run: str
@@ -271,6 +321,8 @@ class Assignment(Message):
     checkpoint_root: str
     orders: list[Order] = []
     drills: list[Drill] = []
+    stacks: list[StackCall] = []
+    neighbours: dict[str, str] = {}
 
     @field_serializer("spec", "plan")
     def _without_defaults(self, told: RunSpec | Plan) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     if role.is_divided:
         shard(layers, joined.segments, on_host=plan.offload == "parameters")
     pace = Pace(launch.emulation)
-    meter = Meter(pace)
+    meter = Meter(pace, spool.pulse)
     links = links_by_rank(launch)
     measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
     first = reader.read(course.passes(course.batch(1))[0]).inputs

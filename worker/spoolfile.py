@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from trainmaster.spool import Header, encode_event, encode_header, encode_row
 from trainmaster.wire import Event
+from worker.pulsefile import SUFFIX, PulseFile
 
 MAX_BACKLOG: Final = 10_000
 CATCH_UP_FRAMES: Final = 64
@@ -27,6 +28,9 @@ class SpoolFile:
     training neither stops nor waits for its own monitoring. Beyond `MAX_BACKLOG` the oldest are
     given up. A write goes into the kernel's memory: it does not wait for the disk, as long as the
     kernel has room for what is not yet on it.
+
+    Attributes:
+        pulse: where the rank is, beside the spool.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
@@ -34,6 +38,7 @@ class SpoolFile:
         self._layout = header.row_struct()
         self._backlog: deque[bytes] = deque(maxlen=MAX_BACKLOG)
         self._torn_at: int | None = None
+        self.pulse = PulseFile(path.with_suffix(SUFFIX))
         if os.fstat(self._fd).st_size == 0:
             self._append(encode_header(header))
 
@@ -52,15 +57,12 @@ class SpoolFile:
         """Append the sample row of `step`, which ended at `at` (seconds since the epoch)."""
         self._append(encode_row(self._layout, step, at, values))
 
-    def beat(self) -> None:
-        """Renew the file's time of change: alive, with nothing to tell."""
-        os.utime(self._fd)
-
     def close(self) -> None:
         """Write what could not be written before, as far as it can be now, and close the file."""
         while self._backlog and self._write(self._backlog[0]):
             self._backlog.popleft()
         os.close(self._fd)
+        self.pulse.close()
 
     def _append(self, frame: bytes) -> None:
         if not self._backlog:

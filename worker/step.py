@@ -10,6 +10,7 @@ import torch
 from trainmaster.batches import Range, batch_of_step, passes_of
 from trainmaster.layout import RankRole
 from trainmaster.plan import Plan
+from trainmaster.pulse import Activity
 from trainmaster.spec import TrainSpec
 from worker import guard
 from worker.data.batches import BatchReader
@@ -124,7 +125,8 @@ class Stepper:
         if because is None:
             parts.gradients.publish(self._clip_factor(status.grad_norm) / status.weight)
             parts.optimizer.step()
-            parts.gradients.share()
+            with parts.spool.pulse.doing(Activity.WAIT):
+                parts.gradients.share()
             self.applied_updates += 1
             self.loss_scale = self.loss_scale.after_update(self._course.train.precision)
         elif parts.role.rank == 0:
@@ -189,7 +191,8 @@ class Stepper:
             step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
         )
         result, data_s = self._passes(batch)
-        sync = parts.gradients.finish()
+        with parts.spool.pulse.doing(Activity.WAIT):
+            sync = parts.gradients.finish()
         if parts.desk is not None and order == guard.NO_ORDER:
             order = parts.desk.next()
         told = guard.Contribution(
@@ -200,7 +203,8 @@ class Stepper:
             result.span_s,
             order if parts.role.rank == 0 else guard.NO_ORDER,
         )
-        vector = guard.share(self._vector.encode(told, parts.role), parts.groups.world)
+        with parts.spool.pulse.doing(Activity.WAIT):
+            vector = guard.share(self._vector.encode(told, parts.role), parts.groups.world)
         return _Seen(self._vector.decode(vector), sync, data_s)
 
     def _passes(self, batch: int) -> tuple[Pass, float]:
@@ -211,7 +215,8 @@ class Stepper:
         loss_sum = weight = span_s = data_s = 0.0
         for run in runs:
             started = time.perf_counter()
-            share = parts.reader.read(run)
+            with parts.spool.pulse.doing(Activity.DATA):
+                share = parts.reader.read(run)
             data_s += time.perf_counter() - started
             seen = parts.pipeline.run(
                 share.inputs,

@@ -16,7 +16,9 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed.pipelining import schedules
 
+from trainmaster.pulse import Activity
 from worker.emulation import Pace, Work
+from worker.pulsefile import PulseFile
 
 # Torch's own, taken before anybody replaced them; renamed or gone, this import fails.
 _post: Final = schedules._batch_p2p
@@ -29,8 +31,9 @@ MessageCost = Callable[[int, int], float]
 class Meter:
     """Counts seconds of the current step, by what they were spent on."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: Pace, pulse: PulseFile) -> None:
         self.pace = pace
+        self._pulse = pulse
         self.reset()
 
     def reset(self) -> None:
@@ -42,15 +45,17 @@ class Meter:
     def computing(self, work: Work, num_layers: int) -> Iterator[None]:
         """Count the body as compute of so many layers, stretched to the emulated device's pace."""
         started = time.perf_counter()
-        yield
-        self.pace.rest(work, num_layers, time.perf_counter() - started)
+        with self._pulse.doing(Activity.COMPUTE):
+            yield
+            self.pace.rest(work, num_layers, time.perf_counter() - started)
         self.compute_s += time.perf_counter() - started
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Count the body as waiting for another stage."""
         started = time.perf_counter()
-        yield
+        with self._pulse.doing(Activity.WAIT):
+            yield
         self.p2p_wait_s += time.perf_counter() - started
 
 

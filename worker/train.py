@@ -26,6 +26,7 @@ from trainmaster.ids import rank_stream
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import OrderWord
 from trainmaster.plugins import add_schedules
+from trainmaster.pulse import Activity, Section
 from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
@@ -34,6 +35,7 @@ from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
 from worker.memory import MemoryLimit
+from worker.pulsefile import STACKS_SUFFIX, show_stacks_when_asked
 from worker.resumption import restore
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
@@ -56,6 +58,7 @@ def main(launch: Launch) -> int:
     faulthandler.enable()  # a crash in native code leaves the Python stack in the rank's log
     stream = rank_stream(assignment.run, assignment.generation, launch.rank)
     spool = SpoolFile(launch.spool, Header(stream, STEP_METRIC_NAMES))
+    show_stacks_when_asked(launch.spool.with_suffix(STACKS_SUFFIX))
     try:
         train(launch, spool)
     except (Exception, SystemExit) as error:
@@ -81,6 +84,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     memory = MemoryLimit(launch.emulation.memory_bytes)
     parts = assemble(launch, spool, course)
     memory.check("before the first step")
+    spool.pulse.enter(Section.RESTORING)
     try:
         position = restore(assignment, parts)
     except IntegrityError as error:
@@ -136,6 +140,7 @@ class Training:
                 self._spool.event("band_left", because=sentence)
         self._stepper.begin_after_wait()
         for step in range(self._start.step + 1, self._last_step + 1):
+            self._spool.pulse.enter(Section.STEP, step)
             record = self._stepper.run(step, checkpoint_stall_s=self._stall_s)
             self._stall_s = 0.0
             self._telemetry.record(record)
@@ -153,6 +158,7 @@ class Training:
         self._telemetry.flush()
         step = max(self._start.step, self._last_step)
         because = self._save(step)
+        self._spool.pulse.enter(Section.ENDING)
         if because is not None:
             raise OSError(f"the last checkpoint could not be taken: {because}")
         told, role = {}, self._parts.role
@@ -184,12 +190,12 @@ class Training:
                     self._telemetry.flush()
             if not held:
                 return False
+            self._spool.pulse.enter(Section.HELD, step)
             time.sleep(HOLD_BEAT_S)
-            self._spool.beat()
             desk = self._parts.desk
-            order = guard.share_order(
-                desk.next() if desk else guard.NO_ORDER, self._parts.groups.world
-            )
+            told = desk.next() if desk else guard.NO_ORDER
+            with self._spool.pulse.doing(Activity.WAIT):
+                order = guard.share_order(told, self._parts.groups.world)
 
     def _follow(self, word: OrderWord, step: int, *, held: bool) -> str | None:
         """Do what an order says on all ranks; return why it cannot be followed, or None."""
@@ -206,6 +212,7 @@ class Training:
         written first.
         """
         self._telemetry.flush()
+        self._spool.pulse.enter(Section.CHECKPOINT, step)
         position = Position(step, self._stepper.applied_updates, self._stepper.loss_scale)
         because = self._checkpointer.save(position)
         self._stall_s += self._checkpointer.stall_s

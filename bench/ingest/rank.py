@@ -13,6 +13,7 @@ from pathlib import Path
 from bench.measured import NAMES, steps
 from trainmaster.ids import rank_stream
 from trainmaster.metrics import STEP_METRIC_NAMES
+from trainmaster.pulse import Section
 from trainmaster.spool import Header
 from trainmaster.wire import WorkloadInfo
 from worker.launch import Launch
@@ -42,7 +43,7 @@ def main(launch: Launch) -> int:
     hidden.rename(launch.spool)
     while True:
         time.sleep(BEAT_S)
-        spool.beat()
+        spool.pulse.enter(Section.HELD)
 
 
 def describe(workload: str, params: dict[str, object], data: str) -> WorkloadInfo:

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from control.db import chores, history, tables
+from control.db import chores, history, interventions, tables
 from control.db.upsert import upsert
 from control.db.values import number_word, plain
 from control.decision import (
@@ -82,6 +82,7 @@ def apply(connection: Connection, decision: Decision, *, touched: int, now: date
         _change_alert(connection, run, alert, now)
     for drill in decision.drills:
         _send_drill(connection, run, drill.generation or generation, drill, now)
+    interventions.carry_out(connection, decision, generation, now)
     for chore in decision.chores:
         chores.ask(connection, chore.kind, chore.args, now=now, run=run, node=chore.node)
     for event in decision.events:

@@ -236,7 +236,9 @@ def set_cordoned(
     """
     n, r = tables.nodes.c, tables.runs.c
     if not connection.execute(
-        tables.nodes.update().where(n.id == node).values(cordoned=cordoned)
+        tables.nodes.update()
+        .where(n.id == node)
+        .values(cordoned=cordoned, cordoned_because=why if cordoned else "")
     ).rowcount:
         raise NotFoundError(f"there is no node {node!r}")
     action = "node_cordoned" if cordoned else "node_uncordoned"

@@ -26,7 +26,7 @@ from trainmaster.wire import Assignment, Resume
 MAX_KEPT = 2000
 """Attempts whose fixed part is kept in memory: some kilobytes each."""
 
-_CHANGING = ("hosts_store", "store", "ranks", "orders", "drills")
+_CHANGING = ("hosts_store", "store", "ranks", "orders", "drills", "stacks")
 
 Attempt = tuple[str, int]
 """Run and generation."""
@@ -85,6 +85,9 @@ def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -
             "ranks": [{"rank": row.rank, "slot": row.slot} for row in ranks],
             "orders": orders.get(attempt, []),
             "drills": drills.get(attempt, []),
+            "stacks": [
+                {"id": call["id"], "ranks": call["ranks"]} for call in ranks[0].stacks or ()
+            ],
         }
         of_node = wanted.setdefault(node, Wanted())
         try:
@@ -101,7 +104,7 @@ def _placed(connection: Connection, nodes: Sequence[str]) -> list[Row[Any]]:
     r, a, k, s = tables.runs.c, tables.attempts.c, tables.ranks.c, tables.slots.c
     # By the slots that are held: ranks of every generation that ever was stay in their table.
     query = (
-        select(s.node, s.slot, s.run, s.generation, k.rank, a.store)
+        select(s.node, s.slot, s.run, s.generation, k.rank, a.store, a.stacks)
         .join(tables.attempts, (a.run == s.run) & (a.generation == s.generation))
         .join(tables.runs, (r.id == s.run) & (r.generation == s.generation))
         .join(
@@ -188,8 +191,27 @@ def _fixed_part(connection: Connection, attempt: Attempt) -> bytes:
         lr_windows=list(rows.lr_windows(row["lr_windows"])),
         checkpoint_every=row["checkpoint_every"],
         checkpoint_root=row["checkpoint_root"],
+        neighbours=_neighbours(connection, run, generation),
     )
     return whole.model_dump_json(exclude=set(_CHANGING)).encode()[:-1]
+
+
+def _neighbours(connection: Connection, run: str, generation: int) -> dict[str, str]:
+    """Return where the agents of the attempt's nodes listen, if it has several."""
+    k, n = tables.ranks.c, tables.nodes.c
+    homes = select(k.node).where(k.run == run, k.generation == generation)
+    found = connection.execute(
+        select(n.id, n.address, n.metrics_port).where(n.id.in_(homes)).order_by(n.id)
+    ).all()
+    if len(found) < 2:
+        return {}
+    return {
+        row.id: f"[{row.address}]:{row.metrics_port}"
+        if ":" in row.address
+        else f"{row.address}:{row.metrics_port}"
+        for row in found
+        if row.metrics_port is not None
+    }
 
 
 def _resume(connection: Connection, attempt: rows.Row) -> Resume | None:

@@ -21,6 +21,8 @@ from control.db.upsert import upsert
 from control.db.values import number_word, whole
 from trainmaster.ids import checkpoint_id
 
+MAX_STACKS_CHARS = 30_000
+MAX_WORD_CHARS = 40
 _RANK_STATES = ("assigned", "started", "ready", "exited")
 
 
@@ -213,6 +215,41 @@ def _drill_fired(connection: Connection, told: Told, now: datetime) -> None:
         connection.execute(update(tables.drills).where(*of_drill).values(fired=[*row.fired, fired]))
 
 
+def _stacks_dumped(connection: Connection, told: Told, now: datetime) -> None:
+    call = whole(told.data.get("id"))
+    a = tables.attempts.c
+    calls = connection.scalar(
+        select(a.stacks).where(a.run == told.run, a.generation == told.generation)
+    )
+    asked = next((each for each in calls or () if each["id"] == call), None)
+    if asked is None or told.rank is None:
+        return
+    row = {
+        "run": told.run,
+        "generation": told.generation,
+        "id": call,
+        "rank": told.rank,
+        "node": told.node,
+        "at": told.at,
+        "how": _text(told.data.get("how"), MAX_WORD_CHARS),
+        "text": _text(told.data.get("text"), MAX_STACKS_CHARS),
+        "because": _text(told.data.get("because"), MAX_STACKS_CHARS),
+        "incident": asked["incident"],
+    }
+    upsert(connection, tables.stacks, [row])
+
+
+def shown(told: Told) -> Mapping[str, Any]:
+    """Return the data of the event as its history keeps it: stacks have a table of their own."""
+    if told.kind != "stacks_dumped":
+        return told.data
+    return {name: value for name, value in told.data.items() if name != "text"}
+
+
+def _text(value: Any, limit: int) -> str:
+    return value[:limit] if isinstance(value, str) else ""
+
+
 Effect = Callable[[Connection, Told, datetime], None]
 
 _EFFECTS: Mapping[str, Effect] = {
@@ -230,6 +267,7 @@ _AGENT_EFFECTS: Mapping[str, Effect] = {
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,
     "drill_fired": _drill_fired,
+    "stacks_dumped": _stacks_dumped,
 }
 
 

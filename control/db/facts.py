@@ -281,5 +281,5 @@ def _as_event(told: Told) -> history.Recorded:
         because=effects.sentence(told),
         run=told.run,
         generation=told.generation,
-        data=told.data,
+        data=effects.shown(told),
     )

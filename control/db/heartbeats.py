@@ -57,7 +57,7 @@ def store(
     renewed = _renew(connection, same, now)
     fresh = {node: sync for node, sync in said.items() if node not in renewed}
     rows = [_row(node, sync, now) for node, sync in fresh.items()]
-    upsert(connection, tables.nodes, rows, keep=("first_seen_at", "cordoned"))
+    upsert(connection, tables.nodes, rows, keep=("first_seen_at", "cordoned", "cordoned_because"))
     return {node: Described(_of_itself(sync), now) for node, sync in fresh.items()}
 
 
@@ -99,4 +99,5 @@ def _row(node: str, sync: Sync, now: datetime) -> dict[str, Any]:
         "last_seen_at": now,
         "first_seen_at": now,
         "cordoned": False,
+        "cordoned_because": "",
     }

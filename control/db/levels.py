@@ -23,12 +23,15 @@ from sqlalchemy import (
 
 from control.db import history, tables
 from control.db.among import among, one_of
+from control.db.upsert import upsert
 from control.db.values import storable
 from trainmaster.ids import parse_rank_stream
-from trainmaster.wire import Running, Sync
+from trainmaster.wire import Pulse, Running, Sync
 
 Key = tuple[str, int, int]
 """Run, generation and rank."""
+
+MAX_NODE_CHARS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,12 @@ class Place:
 
     Attributes:
         begun: its process is known.
+        still: it is stored as standing still.
     """
 
     state: str
     begun: bool
+    still: bool = False
 
 
 def placed(connection: Connection, said: Mapping[str, Sync]) -> dict[tuple[str, Key], Place]:
@@ -49,13 +54,13 @@ def placed(connection: Connection, said: Mapping[str, Sync]) -> dict[tuple[str, 
     if not attempts:
         return {}
     c = tables.ranks.c
-    query = select(c.node, c.run, c.generation, c.rank, c.state, c.boot).where(
+    query = select(c.node, c.run, c.generation, c.rank, c.state, c.boot, c.pulse).where(
         among(connection, (c.run, c.generation), sorted(attempts)),
         one_of(connection, c.node, list(said)),
     )
     return {
-        (node, (run, generation, rank)): Place(state, boot is not None)
-        for node, run, generation, rank, state, boot in connection.execute(query)
+        (node, (run, generation, rank)): Place(state, boot is not None, pulse is not None)
+        for node, run, generation, rank, state, boot, pulse in connection.execute(query)
     }
 
 
@@ -85,6 +90,7 @@ def store(
     """Store what runs; return the runs for which that is news."""
     told = [(node, sync.boot, running) for node, sync in said.items() for running in sync.running]
     alive: list[Key] = []
+    pulses: dict[Key, Pulse | None] = {}
     news: set[str] = set()
     for node, boot, running in told:
         for rank, pid in running.ranks.items():
@@ -93,6 +99,9 @@ def store(
             if place is None:
                 continue
             alive.append(key)
+            pulse = running.pulses.get(rank)
+            if pulse is not None or place.still:
+                pulses[key] = pulse
             if not place.begun and _begin(connection, key, place, pid, boot):
                 news.add(running.run)
     if alive:
@@ -102,6 +111,8 @@ def store(
             .where(among(connection, (c.run, c.generation, c.rank), sorted(alive)))
             .values(last_seen_at=now)
         )
+    _tell_pulses(connection, pulses)
+    _tell_reaches(connection, said, now)
     stores = [
         running
         for node, _, running in told
@@ -109,6 +120,28 @@ def store(
     ]
     news |= _tell_stores(connection, stores)
     return history.touch_all(connection, sorted(news), now)
+
+
+def _tell_pulses(connection: Connection, pulses: Mapping[Key, Pulse | None]) -> None:
+    """Keep where ranks stand still, and forget it of those that have come on."""
+    c = tables.ranks.c
+    for (run, generation, rank), pulse in sorted(pulses.items(), key=lambda each: each[0]):
+        connection.execute(
+            update(tables.ranks)
+            .where(c.run == run, c.generation == generation, c.rank == rank)
+            .values(pulse=None if pulse is None else pulse.model_dump())
+        )
+
+
+def _tell_reaches(connection: Connection, said: Mapping[str, Sync], now: datetime) -> None:
+    """Keep what nodes see of their neighbours."""
+    told = [
+        {"witness": witness, "node": node, "at": now, "told": reach.model_dump()}
+        for witness, sync in sorted(said.items())
+        for node, reach in sorted(sync.reaches.items())
+        if len(node) <= MAX_NODE_CHARS
+    ]
+    upsert(connection, tables.reaches, told)
 
 
 def _begin(connection: Connection, key: Key, place: Place, pid: int, boot: str) -> bool:

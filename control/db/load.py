@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
 from control.db import chores, rows, rulebook, tables
+from control.db.among import one_of
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
 from control.db.unreadable import readable
@@ -69,6 +70,7 @@ def load(
         .all()
     )
     ranks = _ranks(connection, run, row["generation"])
+    homes = {rank.node for rank in ranks}
     snapshot = view.RunSnapshot(
         run=view.Run(
             id=row["id"],
@@ -87,7 +89,7 @@ def load(
         ),
         attempts=attempts,
         ranks=ranks,
-        nodes=memory.fleet.seen_by(connection, run, {rank.node for rank in ranks}, now),
+        nodes=memory.fleet.seen_by(connection, run, homes, now),
         checkpoints=_checkpoints(connection, run, now),
         requests=_requests(connection, run),
         orders=_orders(connection, run, row["generation"]),
@@ -107,6 +109,7 @@ def load(
         control_up_since=control_up_since,
         num_incidents=len(incidents),
         acted_at=_acted_at(incidents),
+        reaches=_reaches(connection, homes) if len(homes) > 1 else (),
     )
     return Loaded(snapshot, row["touched"])
 
@@ -126,9 +129,34 @@ def _attempts(connection: Connection, run: str) -> tuple[view.Attempt, ...]:
     found = connection.execute(
         select(tables.attempts).where(a.run == run).order_by(a.generation)
     ).mappings()
+    told = _stacks_told(connection, run)
     return tuple(
-        rows.attempt(each, last_committed_step=committed.get(each["generation"])) for each in found
+        rows.attempt(
+            each,
+            last_committed_step=committed.get(each["generation"]),
+            told=told.get(each["generation"], {}),
+        )
+        for each in found
     )
+
+
+def _stacks_told(connection: Connection, run: str) -> dict[int, dict[int, frozenset[int]]]:
+    """Return generation -> call -> the ranks whose stacks are stored."""
+    c = tables.stacks.c
+    told: dict[int, dict[int, frozenset[int]]] = {}
+    for generation, call, rank in connection.execute(
+        select(c.generation, c.id, c.rank).where(c.run == run)
+    ):
+        calls = told.setdefault(generation, {})
+        calls[call] = calls.get(call, frozenset()) | {rank}
+    return told
+
+
+def _reaches(connection: Connection, nodes: Iterable[str]) -> tuple[view.Reach, ...]:
+    c = tables.reaches.c
+    query = select(tables.reaches).where(one_of(connection, c.node, sorted(nodes)))
+    found = connection.execute(query.order_by(c.node, c.witness)).mappings()
+    return tuple(rows.reach(each) for each in found)
 
 
 def _ranks(connection: Connection, run: str, generation: int) -> tuple[view.Rank, ...]:

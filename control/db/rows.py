@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import RowMapping
 
 from control.db.values import number_of
-from control.snapshot import Alert, Attempt, Checkpoint, Incident, LrWindow, Range, Rank
+from control.snapshot import (
+    Alert,
+    Attempt,
+    Checkpoint,
+    Incident,
+    LrWindow,
+    Pulse,
+    Range,
+    Rank,
+    Reach,
+    Stacks,
+)
+from trainmaster import wire
 from trainmaster.plan import Plan
 
 Row = RowMapping | Mapping[str, Any]
@@ -24,8 +38,39 @@ def lr_windows(stored: Iterable[Iterable[float]]) -> tuple[LrWindow, ...]:
     return tuple((int(first), int(last), float(factor)) for first, last, factor in stored)
 
 
-def attempt(row: Row, *, last_committed_step: int | None = None) -> Attempt:
-    """Return an attempt."""
+def stacks(
+    stored: Iterable[Mapping[str, Any]] | None, told: Mapping[int, frozenset[int]]
+) -> tuple[Stacks, ...]:
+    """Return the calls for stacks of an attempt.
+
+    Args:
+        told: the ranks that have answered, by call.
+    """
+    return tuple(
+        Stacks(
+            id=call["id"],
+            asked_at=datetime.fromisoformat(call["asked_at"]),
+            ranks=None if call["ranks"] is None else tuple(call["ranks"]),
+            incident=call["incident"],
+            told=told.get(call["id"], frozenset()),
+        )
+        for call in stored or ()
+    )
+
+
+def reach(row: Row) -> Reach:
+    """Return what a node saw of a neighbour."""
+    told = wire.Reach.model_validate(row["told"])
+    return Reach(row["witness"], row["node"], row["at"], **told.model_dump())
+
+
+def attempt(
+    row: Row,
+    *,
+    last_committed_step: int | None = None,
+    told: Mapping[int, frozenset[int]] = MappingProxyType({}),
+) -> Attempt:
+    """Return an attempt; `told` as `stacks` takes it."""
     return Attempt(
         generation=row["generation"],
         parent_generation=row["parent_generation"],
@@ -48,6 +93,7 @@ def attempt(row: Row, *, last_committed_step: int | None = None) -> Attempt:
         incident=row["incident"],
         last_committed_step=last_committed_step,
         because=row["ended_because"],
+        stacks=stacks(row["stacks"], told),
     )
 
 
@@ -68,6 +114,7 @@ def rank(row: Row) -> Rank:
         failure=row["failure"],
         finished=row["finished"],
         boot=row["boot"],
+        pulse=None if row["pulse"] is None else Pulse(**row["pulse"]),
     )
 
 

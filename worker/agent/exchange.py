@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -49,15 +50,24 @@ class Exchange:
     Args:
         executor: makes the calls; one thread is enough.
         wake: called from the executor's thread when an answer is there.
+        spread: draws from [0, 1): agents that lost the control plane together do not all come back
+            at once.
     """
 
     def __init__(
-        self, client: SyncClient, node: str, *, executor: Executor, wake: Callable[[], None]
+        self,
+        client: SyncClient,
+        node: str,
+        *,
+        executor: Executor,
+        wake: Callable[[], None],
+        spread: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._node = node
         self._executor = executor
         self._wake = wake
+        self._spread = spread
         self._flight: tuple[Sequence[Batch], Future[SyncReply]] | None = None
         self._not_before = 0.0
         self._due = 0.0
@@ -117,6 +127,10 @@ class Exchange:
         self._paused_until = until
         self._trouble = "a drill has cut the link"
 
+    def _part(self) -> float:
+        """Return which part of a back-off to wait: half of it to all of it."""
+        return 0.5 + 0.5 * self._spread()
+
     @property
     def troubled(self) -> bool:
         """Whether the last call failed."""
@@ -125,10 +139,10 @@ class Exchange:
     def _failed(self, error: TrainmasterError, now: float) -> None:
         self.protocol = FIRST_PROTOCOL
         if isinstance(error, UnauthenticatedError | ForbiddenError):
-            self._due = now + REFUSED_BACKOFF_S
+            self._due = now + REFUSED_BACKOFF_S * self._part()
             hint = f"; is its token one of role agent for node {self._node}?"
         else:
-            self._due, hint = now + self._backoff_s, ""
+            self._due, hint = now + self._backoff_s * self._part(), ""
             self._backoff_s = min(2 * self._backoff_s, LONGEST_BACKOFF_S)
         self._not_before = self._due
         trouble = f"{error.message}{hint}"

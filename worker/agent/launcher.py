@@ -18,7 +18,7 @@ from trainmaster.home import Home, identity, signal_process, write_atomically
 from trainmaster.ids import parse_rank_stream
 from trainmaster.layout import roles
 from trainmaster.wire import Running
-from worker.agent import records
+from worker.agent import pulses, records
 from worker.agent.nest_process import NestEnded, NestProcess
 from worker.agent.reconcile import (
     Action,
@@ -37,6 +37,7 @@ from worker.agent.starvation import Starvation
 from worker.launch import Emulation, Inbox, Launch
 from worker.nest import messages
 from worker.nest.messages import Exited, Fact, Forked, Ready, Said
+from worker.pulsefile import STACKS_SUFFIX
 
 TERM_GRACE_S = 1.0
 """Between asking a rank to end and ending it."""
@@ -137,8 +138,11 @@ class Launcher:
             if record.exited_at is not None or record.pid is None:
                 continue
             at = found.setdefault((run, generation), Running(run=run, generation=generation))
-            quiet_s = {**at.quiet_s, number: self._quiet_s(record)}
-            update = {"ranks": {**at.ranks, number: record.pid}, "quiet_s": quiet_s}
+            pulse = pulses.look(self.spool(record), record.pid)
+            update = {
+                "ranks": {**at.ranks, number: record.pid},
+                "pulses": at.pulses if pulse is None else {**at.pulses, number: pulse},
+            }
             found[run, generation] = at.model_copy(update=update)
         return [found[key] for key in sorted(found)]
 
@@ -164,6 +168,10 @@ class Launcher:
     def spool(self, record: RankRecord) -> Path:
         """Return the spool of a rank."""
         return self._folder(record.run, record.generation) / f"rank-{record.rank}.spool"
+
+    def stacks(self, record: RankRecord) -> Path:
+        """Return where a rank writes its stacks when it is asked for them."""
+        return self.spool(record).with_suffix(STACKS_SUFFIX)
 
     def printed(self, record: RankRecord) -> Path:
         """Return what a rank printed."""
@@ -226,11 +234,6 @@ class Launcher:
 
     def _folder(self, run: str, generation: int) -> Path:
         return self._home.attempt(self._node, run, generation)
-
-    def _quiet_s(self, record: RankRecord) -> float:
-        with contextlib.suppress(OSError):
-            return max(0.0, time.time() - self.spool(record).stat().st_mtime)
-        return 0.0
 
     def _host_store(self, run: str, generation: int) -> None:
         folder = self._folder(run, generation)

@@ -23,11 +23,13 @@ from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
 from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.launcher import Launcher
+from worker.agent.neighbours import Neighbours
 from worker.agent.nest_process import NestProcess
 from worker.agent.reconcile import RankKey, reconcile, waits
 from worker.agent.records import RankRecord
 from worker.agent.settings import Settings
 from worker.agent.spools import Spools
+from worker.agent.stacks import StackWatch
 
 TICK_S = 0.1
 CATCH_UP_BYTES = 64 << 10
@@ -75,6 +77,8 @@ class Agent:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync")
         self._work = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chore")
+        # Of their own: a chore may read a checkpoint for minutes.
+        self._watching = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch")
         self._exchange = Exchange(client, settings.node, executor=self._calls, wake=self.wake)
         self._spools = Spools()
         self._reported = set(_reported_exits(journal_events(self._folder)))
@@ -97,6 +101,8 @@ class Agent:
             wake=self.wake,
         )
         self._drills = DrillWatch(settings.node)
+        self._stacks = StackWatch(executor=self._watching, tell=self._tell, wake=self.wake)
+        self._neighbours = Neighbours(settings.node, executor=self._watching, wake=self.wake)
         self._assignments: list[Assignment] = []
         self._news = True
         self._stopping = False
@@ -145,6 +151,9 @@ class Agent:
         self._look_at_spools(now)
         self._suffer_drills(now)
         self._chores.poll()
+        self._stacks.offer(self._assignments, self._launcher.known(), self._launcher.stacks)
+        self._stacks.poll()
+        self._neighbours.look(self._assignments, now, cut_off=self._exchange.troubled)
         self._report_damage()
         self._report_exits()
         if now >= self._ask_all_at:
@@ -159,7 +168,7 @@ class Agent:
             self._eager_until = now + EAGER_S
         eager = waiting and now < self._eager_until
         if self._exchange.free(now, news=self._news, eager=eager):
-            self._exchange.send(self._message())
+            self._exchange.send(self._message(now))
             self._news = False
 
     def _tell(self, kind: str, data: dict[str, Any], at: datetime | None = None) -> None:
@@ -251,7 +260,7 @@ class Agent:
             self._tell("rank_exited", data, record.exited_at)
             self._launcher.mark_reported(record.key)
 
-    def _message(self) -> Sync:
+    def _message(self, now: float) -> Sync:
         settings = self._settings
         return Sync(
             protocol=self._exchange.protocol,
@@ -265,6 +274,7 @@ class Agent:
             labels=dict(settings.labels),
             profile=settings.emulation.model_dump(mode="json", exclude_defaults=True),
             running=self._launcher.running(),
+            reaches=self._neighbours.news(now),
             batches=self._spools.batches(protocol=self._exchange.protocol),
         )
 
@@ -323,6 +333,7 @@ class Agent:
         self._settings.home.forget_process(self._settings.nest_name)
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._work.shutdown(wait=False, cancel_futures=True)
+        self._watching.shutdown(wait=False, cancel_futures=True)
         self._journal.close()
 
 

@@ -1,7 +1,8 @@
 """The tables. Words and units as in docs/glossary.md; the schema itself is created by
 `migrations/`.
 
-Who writes what: `facts` nodes, cursors, samples, events, ranks, checkpoints and answers to chores;
+Who writes what: `facts` nodes, reaches, cursors, samples, events, ranks, stacks, checkpoints and
+answers to chores;
 `apply` runs, attempts, slots, orders, alerts and incidents; the API requests, rules, tokens and the
 audit log. Ids that people see are text; row numbers are never reused.
 """
@@ -10,9 +11,19 @@ from __future__ import annotations
 
 from control.db.tables.access import audit, login_codes, tokens
 from control.db.tables.checkpoints import checkpoints
-from control.db.tables.fleet import chores, cursors, leadership, nodes, workloads
+from control.db.tables.fleet import chores, cursors, leadership, nodes, reaches, workloads
 from control.db.tables.judgement import alerts, incidents, rule_versions, rules
-from control.db.tables.runs import attempts, drills, events, orders, ranks, requests, runs, slots
+from control.db.tables.runs import (
+    attempts,
+    drills,
+    events,
+    orders,
+    ranks,
+    requests,
+    runs,
+    slots,
+    stacks,
+)
 from control.db.tables.samples import sample_ageing, sample_blocks, sample_chunks, sample_sealing
 from control.db.tables.schema import metadata
 
@@ -32,6 +43,7 @@ __all__ = [
     "nodes",
     "orders",
     "ranks",
+    "reaches",
     "requests",
     "rule_versions",
     "rules",
@@ -41,6 +53,7 @@ __all__ = [
     "sample_chunks",
     "sample_sealing",
     "slots",
+    "stacks",
     "tokens",
     "workloads",
 ]

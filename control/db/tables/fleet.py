@@ -14,6 +14,7 @@ from sqlalchemy import (
     Integer,
     String,
     Table,
+    Text,
 )
 
 from control.db.tables.schema import ID, NODE_ID, ROW_NUMBER, WORD, metadata
@@ -33,8 +34,19 @@ nodes = Table(
     Column("profile", JSON, nullable=False),
     Column("clock_skew_s", Float(53), nullable=False, default=0.0),
     Column("cordoned", Boolean, nullable=False, default=False),
+    Column("cordoned_because", Text, nullable=False, default="", server_default=""),
     Column("first_seen_at", Instant, nullable=False),
     Column("last_seen_at", Instant, nullable=False),
+)
+
+# What a node sees of a neighbour on its own (`trainmaster.wire.Reach`), and when it said so.
+reaches = Table(
+    "reaches",
+    metadata,
+    Column("witness", NODE_ID, ForeignKey("nodes.id"), primary_key=True),
+    Column("node", NODE_ID, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("told", JSON, nullable=False),
 )
 
 cursors = Table(

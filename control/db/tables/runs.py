@@ -78,6 +78,8 @@ attempts = Table(
     Column("first_step", BigInteger),
     Column("last_step", BigInteger),
     Column("incident", ID),
+    # Whose stacks are wanted (`trainmaster.wire.StackCall`, and for which incident).
+    Column("stacks", JSON(none_as_null=True)),
 )
 
 ranks = Table(
@@ -101,6 +103,8 @@ ranks = Table(
     Column("stopped", Boolean, nullable=False, default=False),
     Column("failure", JSON(none_as_null=True)),
     Column("finished", JSON(none_as_null=True)),
+    # Where it has stood still for a while (`trainmaster.wire.Pulse`).
+    Column("pulse", JSON(none_as_null=True)),
     ForeignKeyConstraint(("run", "generation"), ATTEMPT_KEY),
     Index(None, "node"),
 )
@@ -153,6 +157,22 @@ orders = Table(
     Column("changed_at", Instant, nullable=False),
     ForeignKeyConstraint(("run", "generation"), ATTEMPT_KEY),
     Index(None, "request"),
+)
+
+stacks = Table(
+    "stacks",
+    metadata,
+    Column("run", ID, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("node", NODE_ID, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("how", WORD, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("because", Text, nullable=False),
+    Column("incident", ID),
+    ForeignKeyConstraint(("run", "generation"), ATTEMPT_KEY),
 )
 
 drills = Table(

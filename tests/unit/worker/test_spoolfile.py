@@ -109,10 +109,3 @@ def test_a_killed_process_has_lost_nothing_that_it_wrote(tmp_path: Path) -> None
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert len(decode(path.read_bytes(), offset=0, header=None).rows) == 50
-
-
-def test_a_beat_renews_the_time_of_change(tmp_path: Path) -> None:
-    spool = SpoolFile(tmp_path / "spool", HEADER)
-    os.utime(tmp_path / "spool", (1, 1))
-    spool.beat()
-    assert (tmp_path / "spool").stat().st_mtime > 1

@@ -47,9 +47,10 @@ MESSAGE = Sync(
 )
 
 
-def make() -> tuple[Plane, Exchange]:
+def make(drawn: float = 1.0) -> tuple[Plane, Exchange]:
     plane = Plane()
-    return plane, Exchange(plane, "n1", executor=AtOnce(), wake=lambda: None)
+    exchange = Exchange(plane, "n1", executor=AtOnce(), wake=lambda: None, spread=lambda: drawn)
+    return plane, exchange
 
 
 def quiet(exchange: Exchange, now: float) -> bool:
@@ -98,6 +99,17 @@ def test_trouble_backs_off_within_bounds_and_news_does_not_hurry_it():
     again = exchange.poll(now)
     assert again is not None
     assert not again.recovered
+
+
+def test_agents_that_lose_the_control_plane_together_come_back_apart():
+    backs = []
+    for drawn in (0.0, 0.5):
+        plane, exchange = make(drawn)
+        plane.trouble = ForbiddenError("not your node")
+        exchange.send(MESSAGE)
+        exchange.poll(0.0)
+        backs.append(next(s for s in range(100) if quiet(exchange, s)))
+    assert backs == [8, 12], "half of the pause, and three quarters of it"
 
 
 def test_a_refusal_is_tried_again_slowly():
