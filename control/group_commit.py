@@ -181,7 +181,8 @@ class GroupCommit:
                 now=now,
                 stored=self._described,
             )
-            work = chores.take(connection, nodes, now=now)
+            protocols = {member.said.node: member.said.sync.protocol for member in members}
+            work = chores.take(connection, protocols, now=now)
         self._described |= stored.described
         if stored.touched:
             self._wake()

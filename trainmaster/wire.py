@@ -31,8 +31,9 @@ from trainmaster.orders import Drill, Order
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
-PROTOCOL_VERSION = 2
-"""1: samples as lists of numbers. 2: samples may be packed (`PackedColumns`).
+PROTOCOL_VERSION = 3
+"""1: samples as lists of numbers. 2: samples may be packed (`PackedColumns`). 3: chores may be of
+any kind, and an agent says of those that it does not know that another should do them.
 
 An agent begins with 1 and goes on with what the answers say; so each side may be one release ahead
 of the other.
@@ -332,15 +333,22 @@ class Assignment(Message):
         return told.model_dump(mode="json", exclude_defaults=True)
 
 
+BASIC_CHORES = frozenset({"describe", "verify", "retire"})
+CHORES_PROTOCOL = 3
+"""From which on an agent takes chores that are not among `BASIC_CHORES`."""
+
+
 class Chore(Message):
     """A piece of work for an agent that is not training. Its result comes back as the event
-    `chore_done`.
+    `chore_done`. `BASIC_CHORES` are what every agent knows; the others are given to those alone
+    that speak protocol 3.
 
-    kinds: "describe" {workload, params, data}; "verify" {location}; "retire" {location}.
+    kinds: "describe" {workload, params, data}; "verify" {location manifest_sha256}; "retire"
+    {location}.
     """
 
     id: int
-    kind: Literal["describe", "verify", "retire"]
+    kind: str
     args: dict[str, Any] = {}
 
 

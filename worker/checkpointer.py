@@ -6,8 +6,11 @@ import time
 
 from trainmaster.errors import ConflictError
 from trainmaster.ids import checkpoint_id
+from trainmaster.layout import roles
 from trainmaster.manifest import Parent
 from trainmaster.wire import Assignment, Resume
+from worker.checkpoint.peers import Peers
+from worker.checkpoint.same_store import prove_same_store
 from worker.checkpoint.writer import CheckpointWriteError, NonFiniteStateError, save
 from worker.step import Course, Machinery
 from worker.storage import open_storage
@@ -98,6 +101,24 @@ class Checkpointer:
             "optimizer": train.optimizer.model_dump(mode="json"),
             "spec": self._assignment.spec.model_dump(mode="json"),
         }
+
+
+def prove_store(assignment: Assignment, parts: Machinery) -> None:
+    """Let a run on one node pass, and one on several nodes whose store all of them see.
+
+    Raises:
+        UserError: some node sees another one.
+        UnavailableError: it is out of reach now.
+    """
+    plan = assignment.plan
+    nodes = [role.node for role in roles(plan)]
+    if len(set(nodes)) > 1:
+        prove_same_store(
+            open_storage(assignment.checkpoint_root),
+            Peers(parts.groups.checkpoint, parts.role.rank, plan.world_size),
+            rank=parts.role.rank,
+            nodes=nodes,
+        )
 
 
 def parent_of(resume: Resume | None) -> Parent | None:

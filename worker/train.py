@@ -30,7 +30,7 @@ from trainmaster.pulse import Activity, Section
 from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
-from worker.checkpointer import Checkpointer
+from worker.checkpointer import Checkpointer, prove_store
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
@@ -85,6 +85,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     parts = assemble(launch, spool, course)
     memory.check("before the first step")
     spool.pulse.enter(Section.RESTORING)
+    prove_store(assignment, parts)
     try:
         position = restore(assignment, parts)
     except IntegrityError as error:

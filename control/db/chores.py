@@ -19,7 +19,7 @@ from control.db.among import one_of
 from control.db.upsert import upsert
 from control.db.values import instant_text, plain, storable_tree, whole
 from trainmaster.errors import NotFoundError
-from trainmaster.wire import Chore, WorkloadInfo
+from trainmaster.wire import BASIC_CHORES, CHORES_PROTOCOL, Chore, WorkloadInfo
 
 WAITING, TAKEN, DONE = "waiting", "taken", "done"
 
@@ -81,26 +81,31 @@ def ask(
     return int(added.inserted_primary_key[0])
 
 
-def take(connection: Connection, nodes: Sequence[str], *, now: datetime) -> dict[str, list[Chore]]:
-    """Return what each of `nodes` should do: what it already took, and what waits for any node.
-    Nodes without work are left out.
+def take(
+    connection: Connection, nodes: Mapping[str, int], *, now: datetime
+) -> dict[str, list[Chore]]:
+    """Return what each of `nodes` should do: what it already took, and what waits for any node that
+    knows how. Nodes without work are left out.
+
+    Args:
+        nodes: the protocol that each speaks.
     """
     if not nodes:
         return {}
     c = tables.chores.c
-    named = one_of(connection, c.node, nodes)
+    able = [node for node, protocol in nodes.items() if protocol >= CHORES_PROTOCOL]
+    named = one_of(connection, c.node, list(nodes))
     free = and_(c.state == WAITING, or_(c.node.is_(None), named))
     mine = and_(c.state == TAKEN, named)
-    found = connection.execute(
-        select(c.id, c.kind, c.args, c.state, c.node)
-        .where(or_(free, mine))
-        .order_by(c.id)
-        .limit(PER_SYNC * len(nodes))
-    ).all()
+    query = select(c.id, c.kind, c.args, c.state, c.node).where(or_(free, mine))
+    if not able:
+        query = query.where(c.kind.in_(BASIC_CHORES))
+    found = connection.execute(query.order_by(c.id).limit(PER_SYNC * len(nodes))).all()
     work: dict[str, list[Chore]] = {}
     for chore, kind, args, state, node in found:
-        doer = node or _least_busy(nodes, work)
-        if len(work.get(doer, ())) >= PER_SYNC:
+        knowing = list(nodes) if kind in BASIC_CHORES else able
+        doer = node or _least_busy(knowing, work)
+        if doer not in knowing or len(work.get(doer, ())) >= PER_SYNC:
             continue
         if state == WAITING:
             claim = update(tables.chores).where(c.id == chore, c.state == WAITING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -22,6 +23,8 @@ from trainmaster.errors import TrainmasterError
 from trainmaster.manifest import Parent
 from trainmaster.storage import Storage
 from trainmaster.tiling import Box
+from worker.checkpoint.peers import Peers
+from worker.checkpoint.same_store import prove_same_store
 from worker.checkpoint.tensors import Shard
 from worker.checkpoint.writer import save
 from worker.storage import open_storage
@@ -204,6 +207,42 @@ def die_in_an_upload(rank: int, world_size: int, root: str, environment: dict[st
         os._exit(KILLED)
 
     open_storage(root).put("folder/file", chunks())
+
+
+def prove(rank: int, world_size: int, roots: list[str], fault: str = "") -> dict[str, Any]:
+    """Prove that the store is the same, while each rank may see another one behind its URL."""
+    storage = HauntedStorage(open_storage(roots[rank]), failing(fault if rank == 0 else ""))
+    if fault == "twice" and rank == 0:
+        storage = Forgetful(open_storage(roots[rank]))
+    try:
+        prove_same_store(
+            storage,
+            Peers(None, rank, world_size),
+            rank=rank,
+            nodes=["oak", "elm", "fir"],
+            patience_s=0,
+        )
+    except TrainmasterError as error:
+        return {"error": type(error).__name__, "message": str(error)}
+    return {}
+
+
+def failing(operation: str) -> Callable[[str, str], None]:
+    def before(seen: str, path: str) -> None:
+        if seen == operation:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    return before
+
+
+class Forgetful(HauntedStorage):
+    """A store that knows no condition: whatever is created again is replaced."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, lambda *_: None)
+
+    def create(self, path: str, data: bytes) -> None:  # type: ignore[override]
+        self.put(path, [data])
 
 
 def die_before(event_number: int, below: str) -> None:

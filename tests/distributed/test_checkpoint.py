@@ -171,6 +171,36 @@ def test_a_kill_in_the_middle_of_an_upload_leaves_no_object(tmp_path: Path, s3: 
     assert open_storage(s3.url).list("") == []
 
 
+def test_several_nodes_prove_that_they_see_one_store_and_leave_nothing_there(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    roots = [f"{(tmp_path / name).as_uri()}/run" for name in ("store", "link", "store")]
+    assert run_ranks(tmp_path / "ranks", savers.prove, roots, world_size=3) == [{}, {}, {}]
+    assert list((tmp_path / "store" / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "fault", "kind", "words"),
+    [
+        ("elm", "", "UserError", "node elm does not see"),
+        ("", "create", "UnavailableError", "No space left"),
+        ("", "twice", "UserError", "created twice"),
+    ],
+)
+def test_a_node_that_sees_another_folder_is_named_on_every_rank(
+    tmp_path: Path, own: str, fault: str, kind: str, words: str
+) -> None:
+    for name in ("store", "elm"):
+        (tmp_path / name / "run").mkdir(parents=True)
+    roots = [f"{(tmp_path / name).as_uri()}/run" for name in ("store", own or "store")]
+    told = run_ranks(tmp_path / "ranks", savers.prove, roots, fault, world_size=2)
+    assert [each["error"] for each in told] == [kind] * 2
+    assert all(words in each["message"] for each in told)
+    assert list((tmp_path / "store" / "run").iterdir()) == []
+
+
 def is_whole_or_none(folder: Path) -> bool:
     """Whether there is a whole checkpoint; that there is half of one is an assertion error."""
     if not (folder / MANIFEST_NAME).exists():

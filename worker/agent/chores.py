@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,13 @@ class Chores:
             if self._nest.send(request):
                 self._descriptions[chore.id] = ""
             return
-        job = _verify if chore.kind == "verify" else _retire
+        job = _JOBS.get(chore.kind)
+        if job is None:
+            because = f"this agent knows no chore {chore.kind!r}: upgrade it"
+            self._conclude(
+                chore.id, ok=False, because=because, code="unknown_chore", retryable=True
+            )
+            return
         self._futures[chore.id] = self._executor.submit(job, args)
         self._futures[chore.id].add_done_callback(lambda _: self._wake())
 
@@ -141,3 +147,9 @@ def _verify(args: dict[str, Any]) -> dict[str, Any]:
 def _retire(args: dict[str, Any]) -> dict[str, Any]:
     retire(args["location"])
     return {"location": args["location"]}
+
+
+_JOBS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "verify": _verify,
+    "retire": _retire,
+}
