@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from control.decision import AlertChange
 from control.lifecycle import TERMINAL
-from control.rules.evaluate import SCOPE, Judgement
+from control.rules.judgement import RULELESS, RUN, Judgement
 from control.snapshot import Alert
 from control.turn import Turn
 
@@ -17,13 +17,23 @@ def update(turn: Turn, judgements: Sequence[Judgement], generation: int) -> None
     """Write what has changed: new alerts, alerts that fire, heal or are over, and those whose rule
     is gone.
     """
-    alerts = {alert.rule: alert for alert in turn.snapshot.alerts if alert.scope == SCOPE}
+    alerts = {
+        (alert.rule, alert.scope): alert
+        for alert in turn.snapshot.alerts
+        if alert.rule not in RULELESS
+    }
     for judgement in judgements:
-        _follow(turn, judgement, alerts.get(judgement.rule.name), generation)
+        _follow(turn, judgement, alerts.get((judgement.rule.name, judgement.scope)), generation)
     enabled = {rule.name for rule in turn.snapshot.rules if rule.enabled}
-    for alert in alerts.values():
-        if alert.rule not in enabled and alert.state in ACTIVE:
+    judged = {(each.rule.name, each.scope) for each in judgements}
+    watched = {each.rule.name for each in judgements}
+    for key, alert in alerts.items():
+        if alert.state not in ACTIVE:
+            continue
+        if alert.rule not in enabled:
             _end(turn, alert, f"The rule {alert.rule} is gone or disabled.")
+        elif alert.rule in watched and key not in judged:
+            _end(turn, alert, f"{alert.rule}: there is no {alert.scope} any more.")
 
 
 def close_with_run(turn: Turn) -> None:
@@ -63,11 +73,13 @@ def _was_missed(judgement: Judgement, alert: Alert | None) -> bool:
 def _fire(turn: Turn, judgement: Judgement, generation: int) -> None:
     change = _change(judgement, "firing", generation)
     turn.alerts.append(change)
+    of_what = "" if judgement.scope == RUN else f" of {judgement.scope}"
     turn.tell(
         "alert_firing",
-        f"{judgement.rule.name}: {judgement.rule.metric} is bad since step "
+        f"{judgement.rule.name}: {judgement.rule.metric}{of_what} is bad since step "
         f"{change.first_bad_step}.",
         rule=judgement.rule.name,
+        scope=judgement.scope,
         first_bad_step=change.first_bad_step,
         severity=judgement.rule.severity,
     )
@@ -79,7 +91,7 @@ def _change(judgement: Judgement, state: str, generation: int) -> AlertChange:
         first_bad_step = judgement.firings[-1].first_bad_step
     return AlertChange(
         rule=judgement.rule.name,
-        scope=SCOPE,
+        scope=judgement.scope,
         state=state,
         value=judgement.value,
         threshold=judgement.threshold,
@@ -105,4 +117,10 @@ def _end(turn: Turn, alert: Alert, because: str) -> None:
         )
     )
     if state == "resolved":
-        turn.tell("alert_resolved", because, rule=alert.rule, first_bad_step=alert.first_bad_step)
+        turn.tell(
+            "alert_resolved",
+            because,
+            rule=alert.rule,
+            scope=alert.scope,
+            first_bad_step=alert.first_bad_step,
+        )

@@ -52,6 +52,11 @@ def rollbacks_spent(snapshot: RunSnapshot, *, now: datetime) -> int:
     )
 
 
+def rollbacks_left(snapshot: RunSnapshot, *, now: datetime) -> int:
+    """Return how many more rollbacks `recovery.max_rollbacks` allows."""
+    return max(0, snapshot.run.spec.recovery.max_rollbacks - rollbacks_spent(snapshot, now=now))
+
+
 def restarts_without_progress(snapshot: RunSnapshot) -> int:
     """Return how many restarts have passed since a checkpoint was last committed."""
     count = 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control.choice import GOOD, NUMERIC_METRICS, unhealthy_steps
+from control.choice import GOOD, NUMERIC_METRICS, proved_sick, unhealthy_steps
 from control.decision import CheckpointChange, NewChore
 from control.lifecycle import ENDED, State
 from control.lineage import Lineage, is_on, newest_step, surviving
-from control.snapshot import Checkpoint, Incident, RunSnapshot
+from control.snapshot import Attempt, Checkpoint, Incident, RunSnapshot
 from control.turn import Turn
 from trainmaster.spec import RunSpec
 
@@ -62,6 +62,18 @@ def mark_abandoned(turn: Turn, lineage: Lineage) -> None:
                 f"generation {checkpoint.generation}."
             )
             _mark(turn, checkpoint, because, abandoned=True)
+
+
+def quarantine_restored(turn: Turn, attempt: Attempt, first_bad_step: int) -> None:
+    """Never use again the checkpoint that `attempt` began from, if the state in it proved sick."""
+    sick = proved_sick(turn.snapshot, attempt, first_bad_step)
+    for checkpoint in turn.snapshot.checkpoints:
+        if checkpoint.id == sick and checkpoint.state in GOOD:
+            problem = (
+                f"step {first_bad_step}, the first after it was restored in generation "
+                f"{attempt.generation}, was not finite: the state in it is sick"
+            )
+            quarantine(turn, checkpoint, problem)
 
 
 def readmit(turn: Turn, lineage: Lineage) -> None:

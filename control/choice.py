@@ -76,10 +76,13 @@ def choose_newest(snapshot: RunSnapshot) -> Choice:
     return _explained(chosen, because, rejected)
 
 
-def choose_before(snapshot: RunSnapshot, first_bad_step: int) -> Choice:
+def choose_before(snapshot: RunSnapshot, first_bad_step: int, *, earlier: int = 0) -> Choice:
     """Return the checkpoint that numeric trouble since `first_bad_step` is followed by.
 
     While none before it is trusted yet, a committed one that healthy steps followed will do.
+
+    Args:
+        earlier: so many trusted ones further back, or as far back as there are.
     """
 
     def usable(checkpoint: Checkpoint) -> str | None:
@@ -100,10 +103,17 @@ def choose_before(snapshot: RunSnapshot, first_bad_step: int) -> Choice:
     lineage, attempt = surviving(snapshot), snapshot.attempt
     sick = proved_sick(snapshot, attempt, first_bad_step) if attempt else None
     newest_first = _newest_first(snapshot)
-    chosen, rejected = _first_without(trusted, newest_first)
+    usable_ones = [each for each in newest_first if trusted(each) is None]
+    helpless = {each.id for each in usable_ones[: min(earlier, len(usable_ones) - 1)]}
+
+    def further_back(checkpoint: Checkpoint) -> str | None:
+        return trusted(checkpoint) or ("did not help" if checkpoint.id in helpless else None)
+
+    chosen, rejected = _first_without(further_back if helpless else trusted, newest_first)
+    which = f"{len(helpless)} further back than " if helpless else ""
     because = (
-        f"Goes back to {{}}, the newest trusted checkpoint before step {first_bad_step}, the first "
-        "bad one."
+        f"Goes back to {{}}, {which}the newest trusted checkpoint before step {first_bad_step}, "
+        "the first bad one."
     )
     if chosen is None:
         chosen, rejected = _first_without(promising, newest_first)

@@ -15,6 +15,7 @@ is read from rows alone, so a control plane that dies in between goes on as if i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from control import (
@@ -29,7 +30,8 @@ from control import (
 )
 from control.decision import Decision
 from control.lifecycle import ENDED, State
-from control.rules.evaluate import judge_all
+from control.rules.judgement import Judgement
+from control.rules.watching import judge_all
 from control.snapshot import RunSnapshot
 from control.turn import Turn
 
@@ -40,15 +42,23 @@ WHILE_READING_BACK = timedelta(seconds=2)
 WHILE_AT_REST = timedelta(seconds=60)
 
 
-def decide(snapshot: RunSnapshot, *, now: datetime) -> Decision:
-    """Return what should change for one run."""
+Judge = Callable[[RunSnapshot], Sequence[Judgement]]
+
+
+def decide(snapshot: RunSnapshot, *, now: datetime, judge: Judge = judge_all) -> Decision:
+    """Return what should change for one run.
+
+    Args:
+        judge: says what the rules say of the snapshot; one that remembers the last turn's steps
+            says the same as one that begins anew, and sooner.
+    """
     turn = Turn(snapshot, now)
     steering.hear(turn)
     recovery.judge_ranks(turn)
     steering.follow_hold(turn)
     steering.answer(turn)
     steering.end_overdue(turn)
-    _judge_rules(turn)
+    _judge_rules(turn, judge)
     admission.launch(turn)
     if turn.new_attempt is None:
         checkpoints.judge(turn)
@@ -56,10 +66,10 @@ def decide(snapshot: RunSnapshot, *, now: datetime) -> Decision:
     return turn.decision(_look_again_after(turn))
 
 
-def _judge_rules(turn: Turn) -> None:
+def _judge_rules(turn: Turn, judge: Judge) -> None:
     attempt = turn.attempt
     if attempt is not None:
-        judgements = judge_all(turn.snapshot.rules, turn.snapshot.windows)
+        judgements = judge(turn.snapshot)
         alerts.update(turn, judgements, attempt.generation)
         silence.watch(turn)
         incidents.act(turn, judgements)

@@ -124,6 +124,7 @@ class IncidentChange:
     verification: Mapping[str, Any] = field(default_factory=dict)
     closed_as: str | None = None
     closed: bool = False
+    proposed: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

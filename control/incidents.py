@@ -1,12 +1,14 @@
-"""Incidents: a firing rule acts, the action is verified, and what did not help is followed by the
-next rung. Pure.
+"""Incidents: a firing rule acts or asks, the action is verified, and what did not help is followed
+by the next rung. Pure.
 
 A rollback always changes something (batches are skipped, or the learning rate is lowered), and
 always costs: resume is bit-exact, so the same state, data and draws would give the same trouble
-again. After an action the run is on probation until `PROBATION_STEPS` healthy steps lie beyond the
-last bad one: then the incident is closed. Fires anything before that, the same incident climbs a
-rung, within the rule's `max_actions` and the run's `recovery.max_rollbacks`; past them the run
-fails and a person is asked.
+again. After an action the run is on probation (`control.probation`). Fires anything before it is
+over, the same incident climbs a rung, within the rule's `max_actions` and the run's budgets; past
+them the run fails and a person is asked.
+
+Of several rules that fire at once one acts: the most severe, then the one whose trouble began
+first, then by name. The others join its incident.
 """
 
 from __future__ import annotations
@@ -17,24 +19,25 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from control import budgets
-from control.checkpoints import quarantine
-from control.choice import GOOD, choose_before, proved_sick, unhealthy_steps
+from pydantic import TypeAdapter
+
+from control import probation, rungs
 from control.decision import IncidentChange
-from control.lifecycle import TERMINAL, Desired, Happening, State
-from control.lineage import newest_step
+from control.lifecycle import TERMINAL, State
 from control.rules import actions
-from control.rules.evaluate import Judgement
+from control.rules.judgement import Judgement
+from control.rungs import Evidence, Rung
 from control.snapshot import Attempt, Incident
 from control.turn import Turn
-from trainmaster.rule import Action, Rollback
+from trainmaster.actions import HARMLESS_ACTIONS, Action, Choose, PlainAction, Situation, chosen
+from trainmaster.rule import Rule
 
-PROBATION_STEPS = 20
+_ACTION: TypeAdapter[PlainAction] = TypeAdapter(PlainAction)
 
 
 def act(turn: Turn, judgements: Sequence[Judgement]) -> None:
-    """Let the most severe rule that fires and may act take its next action; the others join its
-    incident.
+    """Let the most severe rule that fires and may act take its next action, or ask; the others join
+    its incident.
     """
     attempt = turn.attempt
     if attempt is None or turn.state != State.RUNNING:
@@ -43,15 +46,27 @@ def act(turn: Turn, judgements: Sequence[Judgement]) -> None:
     if not firing:
         return
     firing.sort(
-        key=lambda each: (each.rule.severity != "critical", each.first_bad_step, each.rule.name)
+        key=lambda each: (
+            each.rule.severity != "critical",
+            each.rule.mode != "act",
+            each.first_bad_step,
+            each.rule.name,
+            each.scope,
+        )
     )
-    chosen = firing[0]
-    incident = _incident(turn, chosen)
-    _take(turn, attempt, chosen, incident)
-    joined = {each.rule.name for each in firing}
+    judged = firing[0]
+    evidence = evidence_of(judged)
+    incident = _incident(turn, evidence)
+    situation = _situation(judged, evidence, incident)
+    action = _next(judged, situation, len(incident.actions))
+    if judged.rule.mode == "ask" and action is not None:
+        _propose(turn, attempt, judged, evidence, incident, action)
+    else:
+        _climb(turn, attempt, evidence, incident, action, judged.rule)
+    joined = {(each.rule.name, each.scope) for each in firing}
     turn.alerts = [
         replace(change, incident=incident.id)
-        if change.rule in joined and change.state == "firing"
+        if (change.rule, change.scope) in joined and change.state == "firing"
         else change
         for change in turn.alerts
     ]
@@ -59,10 +74,13 @@ def act(turn: Turn, judgements: Sequence[Judgement]) -> None:
 
 def _wants_to_act(turn: Turn, judgement: Judgement, attempt: Attempt) -> bool:
     rule = judgement.rule
-    if judgement.state != "firing" or rule.mode != "act" or not rule.actions:
+    if judgement.state != "firing" or rule.mode == "observe" or not rule.actions:
+        return False
+    if not judgement.patience_is_over:
         return False
     for incident in turn.snapshot.incidents:
-        if any(
+        waits = incident.proposed is not None and rule.mode == "ask"
+        if waits or any(
             taken.get("generation") == attempt.generation
             and taken.get("first_bad_step") == judgement.first_bad_step
             for taken in incident.actions
@@ -70,7 +88,7 @@ def _wants_to_act(turn: Turn, judgement: Judgement, attempt: Attempt) -> bool:
             return False
     for alert in turn.snapshot.alerts:
         if (
-            alert.rule == rule.name
+            (alert.rule, alert.scope) == (rule.name, judgement.scope)
             and alert.state == "firing"
             and alert.incident is not None
             and alert.generation == attempt.generation
@@ -83,175 +101,211 @@ def _wants_to_act(turn: Turn, judgement: Judgement, attempt: Attempt) -> bool:
     return turn.now - acted_at >= timedelta(seconds=rule.cooldown_s)
 
 
-def _incident(turn: Turn, judgement: Judgement) -> Incident:
+def evidence_of(judgement: Judgement) -> Evidence:
+    """Return what a firing rule has seen."""
+    assert judgement.first_bad_step is not None, "a firing rule knows where the trouble began"
+    assert judgement.last_bad_step is not None, "a firing rule knows the newest bad step"
+    first, last = judgement.first_bad_step, judgement.last_bad_step
+    where = f"step {first}" if first == last else f"steps {first} to {last}"
+    on = "" if judgement.scope == "run" else f" of {judgement.scope}"
+    value = judgement.value
+    told = "missing" if value is None else f"{value:g}" if math.isfinite(value) else "not finite"
+    return Evidence(
+        rule=judgement.rule.name,
+        scope=judgement.scope,
+        sentence=f"The rule {judgement.rule.name!r} fires: {judgement.rule.metric}{on} was bad at "
+        f"{where} (newest: {told})",
+        first_bad_step=first,
+        last_bad_step=last,
+        severity=judgement.rule.severity,
+    )
+
+
+def _situation(judgement: Judgement, evidence: Evidence, incident: Incident) -> Situation:
+    return Situation(
+        rule=evidence.rule,
+        metric=judgement.rule.metric,
+        scope=evidence.scope,
+        value=judgement.value,
+        first_bad_step=evidence.first_bad_step,
+        last_bad_step=evidence.last_bad_step,
+        taken=tuple(str(each.get("action")) for each in incident.actions),
+    )
+
+
+def _next(judgement: Judgement, situation: Situation, num_taken: int) -> PlainAction | None:
+    action: Action | None = actions.next_action(judgement.rule, num_taken)
+    return chosen(action, situation) if action is not None else None
+
+
+def _incident(turn: Turn, evidence: Evidence) -> Incident:
     """Return the open incident that this firing belongs to, or a new one."""
-    first_bad_step, last_bad_step = _extent(judgement)
     for incident in turn.snapshot.incidents:
         return replace(
             incident,
-            first_bad_step=min(incident.first_bad_step, first_bad_step),
-            last_bad_step=max(incident.last_bad_step, last_bad_step),
+            first_bad_step=min(incident.first_bad_step, evidence.first_bad_step),
+            last_bad_step=max(incident.last_bad_step, evidence.last_bad_step),
         )
+    return open_incident(turn, evidence)
+
+
+def open_incident(turn: Turn, evidence: Evidence) -> Incident:
+    """Return a new incident, and say so in the run's history."""
+    number = turn.snapshot.num_incidents + 1
     opened = Incident(
-        id=f"{turn.snapshot.run.id}-i{turn.snapshot.num_incidents + 1}",
+        id=f"{turn.snapshot.run.id}-i{number}",
         opened_at=turn.now,
         state="open",
-        rule=judgement.rule.name,
+        rule=evidence.rule,
         rung=0,
-        first_bad_step=first_bad_step,
-        last_bad_step=last_bad_step,
+        first_bad_step=evidence.first_bad_step,
+        last_bad_step=evidence.last_bad_step,
     )
-    turn.tell(
-        "incident_opened",
-        f"{_fires(judgement)}.",
-        incident=opened.id,
-        rule=opened.rule,
-    )
+    turn.tell("incident_opened", f"{evidence.sentence}.", incident=opened.id, rule=opened.rule)
     return opened
 
 
-def _extent(judgement: Judgement) -> tuple[int, int]:
-    assert judgement.first_bad_step is not None, "a firing rule knows where the trouble began"
-    assert judgement.last_bad_step is not None, "a firing rule knows the newest bad step"
-    return judgement.first_bad_step, judgement.last_bad_step
-
-
-def _fires(judgement: Judgement) -> str:
-    return f"The rule {judgement.rule.name!r} fires: {_what(judgement)}"
-
-
-def _what(judgement: Judgement) -> str:
-    first, last = _extent(judgement)
-    where = f"step {first}" if first == last else f"steps {first} to {last}"
-    value = judgement.value
-    told = "missing" if value is None else f"{value:g}" if math.isfinite(value) else "not finite"
-    return f"{judgement.rule.metric} was bad at {where} (newest: {told})"
-
-
-def _take(turn: Turn, attempt: Attempt, judgement: Judgement, incident: Incident) -> None:
-    action = actions.next_action(judgement.rule, len(incident.actions))
-    spent = None
-    if isinstance(action, Rollback):
-        spent = budgets.spent_on_rollbacks(turn.snapshot, now=turn.now)
-    elif action is None:
+def _climb(
+    turn: Turn,
+    attempt: Attempt,
+    evidence: Evidence,
+    incident: Incident,
+    action: PlainAction | None,
+    rule: Rule | None,
+) -> None:
+    """Take the next action. Where the budget is spent, give up: the run, if the rule's ladder was
+    to save it; else only the incident.
+    """
+    incident = _unhelpful(incident, evidence)
+    if action is None:
         taken = ", ".join(str(each.get("action")) for each in incident.actions)
-        spent = (
-            f"The budget is spent: the rule {judgement.rule.name!r} has acted "
-            f"{len(incident.actions)} times on this incident ({taken}; "
-            f"max_actions is {judgement.rule.max_actions})."
+        spent: str | None = (
+            f"The budget is spent: the rule {evidence.rule!r} has acted {len(incident.actions)} "
+            f"times on this incident ({taken}; max_actions is {rule.max_actions if rule else 0})."
         )
-    if spent is not None:
-        because = f"{spent} It did not help: {_what(judgement)}. A person must look."
-        close(turn, incident, "failed", because)
-        turn.give_up("budget_exhausted", because)
-    elif isinstance(action, Rollback):
-        _roll_back(turn, attempt, judgement, incident, action)
-    elif action is not None:
-        _order(turn, attempt, judgement, incident, action)
-
-
-def _roll_back(
-    turn: Turn, attempt: Attempt, judgement: Judgement, incident: Incident, action: Rollback
-) -> None:
-    first_bad_step, last_bad_step = _extent(judgement)
-    choice = choose_before(turn.snapshot, first_bad_step)
-    _quarantine_sick(turn, attempt, first_bad_step)
-    own_skip = actions.batches_to_skip(action, first_bad_step, last_bad_step, attempt.skip)
-    window = actions.lr_window(action, choice.step)
-    changes = [f"skips batches {first} to {last}" for first, last in own_skip]
-    if window is not None:
-        changes.append(
-            f"multiplies the learning rate by {window[2]:g} from step {window[0]} to {window[1]}"
-        )
-    cause = _fires(judgement)
-    differs = f"This time the run {' and '.join(changes)}."
-    because = f"{cause}. {choice.because} {differs}"
-    taken = {
-        "first_bad_step": first_bad_step,
-        "last_bad_step": last_bad_step,
-        "checkpoint": choice.checkpoint.id if choice.checkpoint else None,
-        "step": choice.step,
-        "rejected": [each.to_json() for each in choice.rejected],
-        "own_skip": [list(each) for each in own_skip],
-        "lr_window": list(window) if window else None,
-        "differs": differs,
-    }
-    _record(turn, attempt, judgement, incident, action, taken, state="verifying", because=because)
-    turn.end_attempt("rolled_back", cause)
-    turn.happen(Happening.ROLLBACK_ORDERED, because, incident=incident.id)
-
-
-def _quarantine_sick(turn: Turn, attempt: Attempt, first_bad_step: int) -> None:
-    sick = proved_sick(turn.snapshot, attempt, first_bad_step)
-    for checkpoint in turn.snapshot.checkpoints:
-        if checkpoint.id == sick and checkpoint.state in GOOD:
-            problem = (
-                f"step {first_bad_step}, the first after it was restored in generation "
-                f"{attempt.generation}, was not finite: the state in it is sick"
-            )
-            quarantine(turn, checkpoint, problem)
-
-
-def _order(
-    turn: Turn, attempt: Attempt, judgement: Judgement, incident: Incident, action: Action
-) -> None:
-    because = f"{_fires(judgement)}; it says to {actions.describe(action)}."
-    first_bad_step, last_bad_step = _extent(judgement)
-    taken = {"first_bad_step": first_bad_step, "last_bad_step": last_bad_step}
-    state, closed_as = "verifying", None
-    if action.action == "hold":
-        state, turn.desired = "waiting", Desired.HELD
-        turn.order("hold")
-    elif action.action == "stop":
-        state, closed_as, turn.desired = "closed", "failed", Desired.STOPPED
-        turn.order("stop", checkpoint=True)
-        turn.happen(Happening.STOP_ORDERED, because, incident=incident.id)
     else:
-        turn.order("checkpoint")
-    turn.tell("rule_acted", because, incident=incident.id, action=action.action)
-    _record(
-        turn,
-        attempt,
-        judgement,
-        incident,
-        action,
-        taken,
-        state=state,
-        because=because,
-        closed_as=closed_as,
+        spent = rungs.forbidden(turn, action)
+    if spent is None and action is not None:
+        carry_out(turn, attempt, evidence, incident, action)
+        return
+    because = f"{spent} It did not help: {evidence.sentence}. A person must look."
+    close(turn, incident, "failed", because)
+    ladder = rule.actions if rule is not None else []
+    if any(each.action not in HARMLESS_ACTIONS for each in ladder):
+        turn.give_up("budget_exhausted", because)
+
+
+def carry_out(
+    turn: Turn, attempt: Attempt, evidence: Evidence, incident: Incident, action: PlainAction
+) -> None:
+    """Take `action` on `incident`, and put it on probation."""
+    rung = rungs.take(turn, attempt, evidence, action, incident)
+    _record(turn, attempt, evidence, incident, action, rung)
+
+
+def carry_out_proposed(turn: Turn, attempt: Attempt, incident: Incident) -> None:
+    """Take what a rule in `ask` mode has proposed on `incident`: it was approved."""
+    proposed = incident.proposed
+    assert proposed is not None, f"{incident.id} proposes nothing"
+    evidence = Evidence(
+        rule=str(proposed["rule"]),
+        scope=str(proposed["scope"]),
+        sentence=str(proposed["evidence"]),
+        first_bad_step=incident.first_bad_step,
+        last_bad_step=incident.last_bad_step,
+        severity=str(proposed["severity"]),
+    )
+    action = _ACTION.validate_python(proposed["action"])
+    carry_out(turn, attempt, evidence, replace(incident, proposed=None), action)
+
+
+def _propose(
+    turn: Turn,
+    attempt: Attempt,
+    judgement: Judgement,
+    evidence: Evidence,
+    incident: Incident,
+    action: PlainAction,
+) -> None:
+    """Let the incident wait for a person's answer."""
+    ask = judgement.rule.ask
+    because = f"{evidence.sentence}. It asks whether to {actions.describe(action)}."
+    answer_by = turn.now + timedelta(seconds=ask.deadline_s)
+    turn.tell(
+        "incident_waiting",
+        because,
+        incident=incident.id,
+        rule=evidence.rule,
+        action=action.action,
+        answer_by=answer_by.isoformat(),
+    )
+    turn.incidents[incident.id] = replace(
+        content(incident, because),
+        state="waiting",
+        proposed={
+            "action": action.model_dump(mode="json", exclude_none=True),
+            "rule": evidence.rule,
+            "scope": evidence.scope,
+            "severity": evidence.severity,
+            "evidence": evidence.sentence,
+            "because": because,
+            "generation": attempt.generation,
+            "first_bad_step": evidence.first_bad_step,
+            "last_bad_step": evidence.last_bad_step,
+            "at": turn.now.isoformat(),
+            "answer_by": answer_by.isoformat(),
+            "then": ask.then,
+        },
     )
 
 
 def _record(
     turn: Turn,
     attempt: Attempt,
-    judgement: Judgement,
+    evidence: Evidence,
     incident: Incident,
-    action: Action,
-    taken: Mapping[str, Any],
-    *,
-    state: str,
-    because: str,
-    closed_as: str | None = None,
+    action: PlainAction,
+    rung: Rung,
 ) -> None:
+    rule = next((each for each in turn.snapshot.rules if each.name == evidence.rule), None)
     entry = {
         "action": action.action,
         "at": turn.now.isoformat(),
-        "rule": judgement.rule.name,
+        "rule": evidence.rule,
+        "scope": evidence.scope,
         "generation": attempt.generation,
-        **taken,
+        "first_bad_step": evidence.first_bad_step,
+        "last_bad_step": evidence.last_bad_step,
+        **rung.remembered,
     }
+    kept = {key: value for key, value in incident.verification.items() if key != "needed"}
+    terms = kept or probation.terms(turn.snapshot, rule, incident.first_bad_step)
     turn.incidents[incident.id] = replace(
-        _content(incident, because),
-        state=state,
+        content(incident, rung.because),
+        state=rung.state,
         rung=len(incident.actions),
         actions=(*incident.actions, entry),
-        closed_as=closed_as,
-        closed=closed_as is not None,
+        verification={**terms, "needed": probation.PROBATION_STEPS},
+        closed_as=rung.closed_as,
+        closed=rung.closed_as is not None,
+        proposed=None,
     )
 
 
-def _content(incident: Incident, because: str) -> IncidentChange:
+def _unhelpful(incident: Incident, evidence: Evidence) -> Incident:
+    """Mark the newest action as one that did not help, where there is one."""
+    return _with_outcome(incident, helped=False, outcome=evidence.sentence)
+
+
+def _with_outcome(incident: Incident, *, helped: bool, outcome: str) -> Incident:
+    if not incident.actions:
+        return incident
+    *before, last = incident.actions
+    return replace(incident, actions=(*before, {**last, "helped": helped, "outcome": outcome}))
+
+
+def content(incident: Incident, because: str) -> IncidentChange:
+    """Return the incident as it is, to be changed."""
     return IncidentChange(
         id=incident.id,
         rule=incident.rule,
@@ -262,35 +316,66 @@ def _content(incident: Incident, because: str) -> IncidentChange:
         because=because,
         actions=incident.actions,
         verification=incident.verification,
+        proposed=incident.proposed,
     )
 
 
 def verify(turn: Turn, judgements: Sequence[Judgement]) -> None:
-    """Close the incidents whose action has proved itself."""
+    """Close the incidents whose action has proved itself, and those that healed before anybody
+    acted; climb where it has had its chance.
+    """
+    attempt = turn.attempt
     troubled = any(
-        each.state in {"pending", "firing"} and each.rule.mode == "act" for each in judgements
+        each.state in {"pending", "firing"} and each.rule.mode != "observe" for each in judgements
     )
-    if turn.attempt is None or turn.state not in {State.RUNNING, State.HELD} or troubled:
+    if attempt is None or turn.state not in {State.RUNNING, State.HELD} or troubled:
         return
-    unhealthy = unhealthy_steps(turn.snapshot)
-    newest = newest_step(turn.snapshot)
     for incident in turn.snapshot.incidents:
         if incident.id in turn.incidents or incident.state not in {"verifying", "waiting"}:
             continue
-        skipped = sum(incident.last_bad_step < step <= newest for step in unhealthy)
-        if newest - incident.last_bad_step - skipped >= PROBATION_STEPS:
-            because = (
-                f"{PROBATION_STEPS} healthy steps followed step {incident.last_bad_step}: the "
-                "action helped."
-            )
-            close(
-                turn,
-                incident,
-                "resolved",
-                because,
-                from_step=incident.last_bad_step + 1,
-                to_step=newest,
-            )
+        seen = probation.progress(turn.snapshot, incident)
+        if seen["healthy_steps"] >= probation.PROBATION_STEPS:
+            _pass(turn, incident, seen)
+        elif incident.actions and probation.is_overdue(turn.snapshot, incident):
+            _fail(turn, attempt, incident, seen)
+
+
+def _pass(turn: Turn, incident: Incident, seen: Mapping[str, Any]) -> None:
+    steps = f"{probation.PROBATION_STEPS} healthy steps followed step {incident.last_bad_step}"
+    if not incident.actions:
+        close(turn, incident, "healed", f"{steps} before anybody acted.", **seen)
+        return
+    because = f"{steps}: the action helped."
+    helped = _with_outcome(incident, helped=True, outcome=because)
+    close(turn, helped, "resolved", because, **seen)
+
+
+def _fail(turn: Turn, attempt: Attempt, incident: Incident, seen: Mapping[str, Any]) -> None:
+    """Climb: no rule fires, and yet the run is not what it was."""
+    rule = next((each for each in turn.snapshot.rules if each.name == incident.rule), None)
+    evidence = Evidence(
+        rule=incident.rule,
+        scope="run",
+        sentence=f"Of the {seen['to_step'] - incident.last_bad_step} steps since step "
+        f"{incident.last_bad_step} only {seen['healthy_steps']} were healthy, measured against "
+        f"{incident.verification.get('measured_against', 'finite, applied steps')}",
+        first_bad_step=incident.first_bad_step,
+        last_bad_step=incident.last_bad_step,
+    )
+    action = actions.next_action(rule, len(incident.actions)) if rule is not None else None
+    if isinstance(action, Choose):
+        situation = Situation(
+            rule=evidence.rule,
+            metric=rule.metric if rule is not None else "",
+            scope=evidence.scope,
+            value=None,
+            first_bad_step=evidence.first_bad_step,
+            last_bad_step=evidence.last_bad_step,
+            taken=tuple(str(each.get("action")) for each in incident.actions),
+        )
+        action = chosen(action, situation)
+    incident = replace(incident, last_bad_step=seen["to_step"])
+    _climb(turn, attempt, evidence, incident, action, rule)
 
 
 def close_with_run(turn: Turn) -> None:
@@ -307,11 +392,12 @@ def close(turn: Turn, incident: Incident, closed_as: str, because: str, **verifi
     """End an incident, with how long it lasted."""
     lasted_s = round((turn.now - incident.opened_at).total_seconds(), 3)
     turn.incidents[incident.id] = replace(
-        _content(incident, because),
+        content(incident, because),
         state="closed",
         verification={**incident.verification, **verified, "mttr_s": lasted_s},
         closed_as=closed_as,
         closed=True,
+        proposed=None,
     )
     turn.tell(
         "incident_closed",

@@ -21,6 +21,7 @@ from control.db.faults import UnreadableError
 from control.db.load import Memory, load
 from control.decide import decide
 from control.decision import Decision
+from control.rules.watching import Watches
 from control.snapshot import RunSnapshot
 from trainmaster.errors import ConflictError, UnavailableError
 
@@ -56,6 +57,7 @@ class Reconciler:
         self._clock = clock
         self._decide = decide
         self._memory = Memory()
+        self._watches = Watches()
         self._unreadable: dict[str, str] = {}
         self.up_since = up_since
 
@@ -119,7 +121,7 @@ class Reconciler:
             )
         if loaded is None:
             return False
-        decision = self._decide(loaded.snapshot, now=now)
+        decision = self._decide(loaded.snapshot, now=now, judge=self._watches.judge)
         with self._db.write() as connection:
             applying.apply(connection, decision, touched=loaded.touched, now=now)
         if decision.new_attempt is not None or decision.attempt_end is not None:

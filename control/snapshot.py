@@ -279,8 +279,16 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An incident that is not closed. `actions` are those taken so far, each a mapping with at
-    least `action` and `at`.
+    """An incident that is not closed.
+
+    Attributes:
+        state: open, verifying (an action must prove itself), waiting (for a person).
+        actions: those taken so far, each a mapping with at least `action` and `at`.
+        verification: what the action that is on probation is measured against, and how far it has
+            come.
+        proposed: what a rule in `ask` mode would do, while it waits for an answer: `action` (as in
+            a rule file), `rule`, `scope`, `because`, `generation`, `first_bad_step`,
+            `last_bad_step`, `severity`, `at`, `answer_by`, and `then`, what happens without one.
     """
 
     id: str
@@ -292,6 +300,7 @@ class Incident:
     last_bad_step: int
     actions: tuple[Mapping[str, Any], ...] = ()
     verification: Mapping[str, Any] = field(default_factory=dict)
+    proposed: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +321,8 @@ class RunSnapshot:
     Attributes:
         windows: metric -> samples on the surviving lineage, ascending by step, at most the newest
             `WINDOW_STEPS` steps.
+        rank_windows: metric -> rank -> samples of the newest attempt, for rules that look at ranks;
+            up to the newest step that each rank has told.
         attempts: all generations, ascending.
         checkpoints: all that are not retired.
         describing: whether a `describe` chore for this run's workload is not done yet.
@@ -334,6 +345,7 @@ class RunSnapshot:
     incidents: tuple[Incident, ...] = ()
     drills: tuple[DrillStatus, ...] = ()
     windows: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
+    rank_windows: Mapping[str, Mapping[int, tuple[Sample, ...]]] = field(default_factory=dict)
     describe_problems: tuple[str, ...] = ()
     queued_before: int = 0
     describing: bool = False

@@ -133,7 +133,9 @@ def _rolled_back(
     snapshot: RunSnapshot, newest: Attempt, incident: Incident, action: Mapping[str, Any]
 ) -> Beginning:
     spec = snapshot.run.spec
-    choice = choose_before(snapshot, int(action["first_bad_step"]))
+    choice = choose_before(
+        snapshot, int(action["first_bad_step"]), earlier=int(action.get("earlier") or 0)
+    )
     own_skip = normalise(action.get("own_skip") or ())
     windows = inherited_lr_windows(snapshot)
     lr_factor = None

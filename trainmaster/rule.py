@@ -1,8 +1,5 @@
 """Rules: a named judgement on a metric, and what to do about it. The same model in SQL, in files
 and on the wire.
-
-Conditions and actions are closed sets, so that what a rule can do to a run is known before it is
-trusted.
 """
 
 from __future__ import annotations
@@ -11,37 +8,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainmaster.actions import Action
+from trainmaster.conditions import MAX_NESTED, MAX_PARTS, Condition, Leaf, depth, parts_of
 from trainmaster.ids import name_problem
 from trainmaster.plan import Strict
 from trainmaster.spec import MAX_STEPS
 
-Mode = Literal["observe", "act"]
+Mode = Literal["observe", "ask", "act"]
 Severity = Literal["info", "warning", "critical"]
 AlertState = Literal["inactive", "pending", "firing", "resolved"]
 ScopeName = Literal["run", "replica", "stage", "rank", "node", "link"]
-
-
-class Above(Strict):
-    """Bad while the value is greater than `value`."""
-
-    condition: Literal["above"]
-    value: float
-
-
-class Below(Strict):
-    """Bad while the value is less than `value`."""
-
-    condition: Literal["below"]
-    value: float
-
-
-class NonFinite(Strict):
-    """Bad while the value is NaN or infinite."""
-
-    condition: Literal["non_finite"]
-
-
-Condition = Annotated[Above | Below | NonFinite, Field(discriminator="condition")]
 
 
 class For(Strict):
@@ -62,65 +38,42 @@ class For(Strict):
         return self
 
 
-class Rollback(Strict):
-    """Go back to the newest trusted checkpoint before the first bad step, and change something.
-
-    What changes: the batches of the bad steps are skipped (`skip`), the learning rate is
-    multiplied by `lr_factor` for `lr_factor_steps` steps, or both.
+class Ask(Strict):
+    """How long a rule in `ask` mode waits for an answer, and what happens without one: nothing
+    (`dismiss`), or the action (`act`).
     """
 
-    action: Literal["rollback"]
-    skip: bool = True
-    lr_factor: Annotated[float, Field(gt=0, lt=1)] | None = None
-    lr_factor_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 100
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> Self:
-        if not self.skip and self.lr_factor is None:
-            raise ValueError(
-                "must change something: the same state, data and draws give the same trouble again"
-            )
-        return self
-
-
-class TakeCheckpoint(Strict):
-    """Take a checkpoint now."""
-
-    action: Literal["checkpoint"]
-
-
-class Hold(Strict):
-    """Keep the ranks waiting at a step boundary until a person decides."""
-
-    action: Literal["hold"]
-
-
-class Stop(Strict):
-    """Checkpoint and stop."""
-
-    action: Literal["stop"]
-
-
-Action = Annotated[Rollback | TakeCheckpoint | Hold | Stop, Field(discriminator="action")]
-
-DESTRUCTIVE_ACTIONS: frozenset[str] = frozenset({"rollback", "stop"})
+    deadline_s: Annotated[float, Field(gt=0, le=30 * 86400)] = 3600.0
+    then: Literal["dismiss", "act"] = "dismiss"
 
 
 class Rule(Strict):
-    """A rule. `actions` is its ladder: one rung per incident so far, the last one repeated, within
-    `max_actions`.
+    """A rule. `actions` is its ladder: one rung per action that an incident has seen, the last one
+    repeated, within `max_actions`.
+
+    Attributes:
+        unless: a condition; steps at which it is bad are not judged.
+        patience_steps: an action waits until the rule has fired for so many steps more; what heals
+            before is left alone.
+        warmup_steps: the first steps of the run that are not judged, unless a value is not finite.
+        settle_steps: the same after each beginning of an attempt.
     """
 
     name: str
     metric: str
     scope: ScopeName = "run"
     when: Condition
+    unless: Condition | None = None
     for_: Annotated[For, Field(alias="for")] = For(steps=1)
     severity: Severity = "warning"
     mode: Mode = "observe"
+    ask: Ask = Ask()
     actions: list[Action] = []
+    patience_steps: Annotated[int, Field(ge=0, le=100_000)] = 0
     cooldown_s: Annotated[float, Field(ge=0, le=365 * 86400)] = 0.0
     max_actions: Annotated[int, Field(ge=1, le=1000)] = 3
+    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
+    settle_steps: Annotated[int, Field(ge=0, le=10_000)] = 0
     enabled: bool = True
     description: Annotated[str, Field(max_length=2000)] = ""
 
@@ -132,19 +85,81 @@ class Rule(Strict):
             raise ValueError(problem)
         return name
 
+    @field_validator("when", "unless")
+    @classmethod
+    def _bounded(cls, condition: Condition | None) -> Condition | None:
+        if condition is not None and (
+            depth(condition) > MAX_NESTED or len(list(parts_of(condition))) > MAX_PARTS
+        ):
+            raise ValueError(
+                f"has more than {MAX_PARTS} parts, or is nested more than {MAX_NESTED} deep"
+            )
+        return condition
+
+    @model_validator(mode="after")
+    def _asks_something(self) -> Self:
+        kinds = {part.condition for part in parts_of(self.when)}
+        if self.scope == "run" and "relative_to_best_peer" in kinds:
+            raise ValueError("relative_to_best_peer needs a scope with peers: rank, node, replica")
+        if self.scope != "run" and "spread_over_replicas" in kinds:
+            raise ValueError("spread_over_replicas is about the whole run: scope run")
+        if self.mode == "ask" and not self.actions:
+            raise ValueError("mode ask needs actions: there is nothing to ask about")
+        return self
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        """The conditions that look at values, of `when` and of `unless`."""
+        conditions = [self.when, *([self.unless] if self.unless is not None else [])]
+        return tuple(part for each in conditions for part in parts_of(each))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that it looks at, its own first."""
+        named = (part.metric for part in self.parts)
+        return tuple(dict.fromkeys((self.metric, *(name for name in named if name is not None))))
+
     def to_json(self) -> dict[str, Any]:
         """Return the rule as in a rule file."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        told = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name in ("ask", "patience_steps", "warmup_steps", "settle_steps"):
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del told[name]
+        return told
+
+
+Measured = Annotated[float, Field(allow_inf_nan=True)] | str | None
+
+
+class Expected(Strict):
+    """What a test expects: the step at which the rule fires first; null for never."""
+
+    fired_step: int | None
 
 
 class RuleTest(Strict):
-    """A test in a rule file: these values from step 1 on; at which step must the rule fire, if at
-    all.
+    """A test in a rule file: these values from step 1 on, a second apart; at which step must the
+    rule fire, if at all. A value is a number, null (not measured), or "NaN", "Infinity",
+    "-Infinity". `loss@rank=2` names the series of a rank.
     """
 
     rule: str
-    series: dict[str, list[float | str | None]]
-    expect: dict[str, int | None]
+    series: Annotated[dict[str, list[Measured]], Field(min_length=1)]
+    expect: Expected
+
+    @field_validator("series")
+    @classmethod
+    def _numbers(cls, series: dict[str, list[Measured]]) -> dict[str, list[Measured]]:
+        for metric, values in series.items():
+            for number, value in enumerate(values, 1):
+                if isinstance(value, str) and value.strip():
+                    try:
+                        float(value)
+                    except ValueError:
+                        raise ValueError(
+                            f"value {number} of {metric} is {value!r}, not a number"
+                        ) from None
+        return series
 
 
 class RuleFile(Strict):

@@ -14,6 +14,8 @@ from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.auth import Caller
 from control.db import rulebook
+from control.rules.members import needs_ranks
+from control.rungs import CARRIERS
 from trainmaster import document
 from trainmaster.document import Document, set_path
 from trainmaster.errors import Problem, SpecError
@@ -82,9 +84,14 @@ def add_rules(body: AddBody, shell: WithShell, caller: ByCaller) -> Response:
     )
     rules = document.validate(RuleFile, source).rules
     problems = [
-        Problem(f"rules[{position}].metric", unknown)
+        Problem(f"rules[{position}].metric", problem)
         for position, rule in enumerate(rules)
-        if (unknown := _unknown_metric(rule)) is not None
+        if (problem := _problem_of(rule)) is not None
+    ]
+    problems += [
+        Problem(f"rules[{position}].{each.path}", each.message)
+        for position, rule in enumerate(rules)
+        for each in _action_problems(rule)
     ]
     if problems:
         raise document.with_lines(SpecError(problems), source)
@@ -167,9 +174,10 @@ def _replaced(
         raise SpecError(
             [Problem("name", f"cannot be changed from {name!r}: add another rule instead")]
         )
-    unknown = _unknown_metric(rule)
-    if unknown is not None:
-        raise SpecError([Problem("metric", unknown)])
+    problem = _problem_of(rule)
+    problems = [*([Problem("metric", problem)] if problem else []), *_action_problems(rule)]
+    if problems:
+        raise SpecError(problems)
     with shell.db.write() as connection:
         stored = rulebook.replace(
             connection,
@@ -185,7 +193,21 @@ def _replaced(
     return Answer(stored)
 
 
-def _unknown_metric(rule: Rule) -> str | None:
-    if rule.metric in BY_NAME or rule.metric in DERIVED:
-        return None
-    return f"{rule.metric!r} is not a metric; there are {', '.join([*BY_NAME, *DERIVED])}"
+def _problem_of(rule: Rule) -> str | None:
+    """Return what keeps a rule that reads well from being taken up here, or None."""
+    known = BY_NAME.keys() | DERIVED.keys()
+    unknown = [metric for metric in rule.metrics if metric not in known]
+    if unknown:
+        return f"{', '.join(map(repr, unknown))} is not a metric; there are {', '.join(known)}"
+    by_run = [metric for metric in rule.metrics if metric in DERIVED]
+    if by_run and needs_ranks(rule):
+        return f"{', '.join(by_run)} is of the whole run; the scope {rule.scope} needs one by rank"
+    return None
+
+
+def _action_problems(rule: Rule) -> list[Problem]:
+    return [
+        Problem(f"actions[{position}]", f"{action.action!r} is not carried out in this version")
+        for position, action in enumerate(rule.actions)
+        if action.action != "choose" and action.action not in CARRIERS
+    ]

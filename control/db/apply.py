@@ -356,6 +356,7 @@ def _change_incident(
         "last_bad_step": change.last_bad_step,
         "actions": plain(change.actions),
         "verification": plain(change.verification),
+        "proposed": plain(change.proposed) if change.proposed is not None else None,
         "because": change.because,
     }
     upsert(connection, tables.incidents, [row], keep=("run", "rule", "opened_at"))

@@ -103,6 +103,7 @@ def load(
         incidents=tuple(rows.incident(each) for each in incidents if each["closed_at"] is None),
         drills=_drills(connection, run),
         windows=memory.windows.of(connection, run, attempts, ranks, rules),
+        rank_windows=memory.windows.of_ranks(connection, run, attempts, ranks, rules),
         describe_problems=tuple(_sentence(problem) for problem in workload.problems),
         queued_before=_queued_before(connection, row) if row["state"] == "queued" else 0,
         describing=_is_describing(connection, row["workload_key"]),

@@ -167,4 +167,5 @@ def incident(row: Row) -> Incident:
         last_bad_step=row["last_bad_step"],
         actions=tuple(row["actions"]),
         verification=row["verification"],
+        proposed=row["proposed"],
     )

@@ -36,6 +36,7 @@ __all__ = [
     "num_skipped",
     "read",
     "read_many",
+    "read_ranks",
     "windows",
 ]
 
@@ -154,6 +155,27 @@ def read_many(
             if found is not None:
                 parts[metric].append(found)
     return {metric: series.concatenated(found) for metric, found in parts.items()}
+
+
+def read_ranks(
+    connection: Connection, run: str, metrics: Sequence[str], segment: Segment
+) -> dict[str, dict[int, Series]]:
+    """Return metric -> rank -> what that rank told in `segment`, in one pass."""
+    told = stored.told(connection, run, metrics, [segment], None).get(segment.generation, {})
+    return {
+        metric: {
+            rank: series.Series(
+                np.full(len(rows.steps), segment.generation),
+                rows.steps,
+                rows.at,
+                rows.values[metric],
+            )
+            for rank, rows in sorted(told[metric].by_rank.items())
+        }
+        if metric in told
+        else {}
+        for metric in metrics
+    }
 
 
 def windows(

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from control.db import chunks, samples
 from control.db.samples import Series
 from control.db.segments import Segment, newest_step, surviving
+from control.rules.members import needs_ranks
 from control.snapshot import WINDOW_STEPS, Attempt, Rank, Sample
 from trainmaster.metrics import BY_NAME, DERIVED
 from trainmaster.rule import Rule
@@ -28,6 +29,19 @@ MAX_KEPT = 256
 """Runs whose windows are kept: about half a megabyte each."""
 
 Window = tuple[Sample, ...]
+
+
+RankWindows = dict[str, dict[int, Window]]
+
+
+@dataclass(frozen=True, slots=True)
+class _OfRanks:
+    """What is kept of the ranks of one generation."""
+
+    generation: int
+    metrics: tuple[str, ...]
+    last_step: int
+    windows: RankWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +59,7 @@ class Windows:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._of_ranks: OrderedDict[str, _OfRanks] = OrderedDict()
 
     def of(
         self,
@@ -58,7 +73,8 @@ class Windows:
         `WINDOW_STEPS` steps.
         """
         known = BY_NAME.keys() | DERIVED.keys()
-        wanted = dict.fromkeys((*WATCHED, *(rule.metric for rule in rules if rule.metric in known)))
+        of_rules = (metric for rule in rules for metric in rule.metrics if metric in known)
+        wanted = dict.fromkeys((*WATCHED, *of_rules))
         metrics = tuple(wanted)
         segments = surviving(attempts)
         last_step = newest_step(attempts, segments)
@@ -84,6 +100,54 @@ class Windows:
             for metric in metrics
         }
         self._keep(run, _final(kept, windows, ranks))
+        return windows
+
+    def of_ranks(
+        self,
+        connection: Connection,
+        run: str,
+        attempts: Sequence[Attempt],
+        ranks: Sequence[Rank],
+        rules: Iterable[Rule],
+    ) -> RankWindows:
+        """Return metric -> rank -> samples of the newest attempt, for the rules that look at ranks:
+        ascending by step, at most the newest `WINDOW_STEPS` steps, up to the newest step that each
+        rank has told. One that has told nothing for so long is not waited for.
+        """
+        metrics = tuple(
+            dict.fromkeys(
+                metric
+                for rule in rules
+                if needs_ranks(rule)
+                for metric in rule.metrics
+                if metric in BY_NAME
+            )
+        )
+        newest = attempts[-1] if attempts else None
+        if not metrics or newest is None or newest.last_step is None:
+            return {metric: {} for metric in metrics}
+        oldest = newest.last_step - WINDOW_STEPS
+        told = [step for rank in ranks if (step := rank.last_step or 0) > oldest]
+        last_step = min(told, default=0)
+        kept = self._of_ranks.pop(run, None)
+        if kept is None or (kept.generation, kept.metrics) != (newest.generation, metrics):
+            kept = _OfRanks(newest.generation, metrics, 0, {metric: {} for metric in metrics})
+        windows = kept.windows
+        after = max(kept.last_step, oldest)
+        if last_step > after:
+            segment = Segment(newest.generation, after, last_step)
+            found = samples.read_ranks(connection, run, metrics, segment)
+            windows = {
+                metric: {
+                    rank: _after(windows[metric].get(rank, ()), oldest) + _as_samples(series)
+                    for rank, series in found[metric].items()
+                }
+                for metric in metrics
+            }
+            kept = _OfRanks(newest.generation, metrics, last_step, windows)
+        self._of_ranks[run] = kept
+        while len(self._of_ranks) > MAX_KEPT:
+            self._of_ranks.popitem(last=False)
         return windows
 
     def _keep(self, run: str, kept: _Kept) -> None:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainmaster.actions import Action, Choose, Rollback
 from trainmaster.batches import batches_of_steps
-from trainmaster.rule import Action, Rollback, Rule
+from trainmaster.rule import Rule
 
 Range = tuple[int, int]
 LrWindow = tuple[int, int, float]
@@ -41,17 +42,30 @@ def lr_window(action: Rollback, resumed_from_step: int) -> LrWindow | None:
     return first_step, first_step + action.lr_factor_steps - 1, action.lr_factor
 
 
+_DOES = {
+    "skip": "let the ranks skip the update",
+    "checkpoint": "take a checkpoint",
+    "hold": "hold the ranks until a person decides",
+    "stop": "checkpoint and stop",
+    "restart": "end all ranks and go on from the newest good checkpoint",
+    "degrade": "go on with a single node",
+    "rebalance": "give slow replicas a smaller share",
+    "cordon": "cordon the node",
+    "dump_stacks": "keep where each rank's threads stand",
+    "notify": "tell people",
+}
+
+
 def describe(action: Action) -> str:
     """Return what the action does, to stand in a sentence."""
+    if isinstance(action, Choose):
+        return f"do what {action.by!r} chooses"
     if not isinstance(action, Rollback):
-        return {
-            "checkpoint": "take a checkpoint",
-            "hold": "hold the ranks until a person decides",
-            "stop": "checkpoint and stop",
-        }[action.action]
+        return _DOES[action.action]
     changes = ["skip the batches of the bad steps"] if action.skip else []
     if action.lr_factor is not None:
         changes.append(
             f"multiply the learning rate by {action.lr_factor:g} for {action.lr_factor_steps} steps"
         )
-    return f"roll back and {' and '.join(changes)}"
+    back = f" {action.earlier} trusted checkpoints further" if action.earlier else ""
+    return f"roll back{back} and {' and '.join(changes)}"

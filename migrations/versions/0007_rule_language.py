@@ -1,8 +1,13 @@
-"""rules whose conditions have scopes and modes
+"""what a rule in `ask` mode proposes
+
+Only adds a column that older control planes leave empty.
 
 Revision: 0007
 After: 0006
 """
+
+import sqlalchemy as sa
+from alembic import op
 
 revision = "0007"
 down_revision = "0006"
@@ -11,8 +16,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    pass
+    op.add_column("incidents", sa.Column("proposed", sa.JSON(none_as_null=True), nullable=True))
 
 
 def downgrade() -> None:
-    pass
+    op.drop_column("incidents", "proposed")

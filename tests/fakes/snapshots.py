@@ -6,7 +6,7 @@ The cast: run *alpha* (2 replicas of 2 stages), nodes *oak* and *elm*, operator 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +15,8 @@ from control.decide import decide
 from control.decision import Decision
 from control.lineage import surviving
 from control.rules import packs
+from control.rules.judgement import Judgement
+from control.rules.watching import judge_all
 from control.snapshot import (
     Alert,
     Attempt,
@@ -31,6 +33,7 @@ from control.snapshot import (
 )
 from trainmaster.ids import checkpoint_id
 from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.rule import Rule
 from trainmaster.spec import RunSpec
 from trainmaster.wire import WorkloadInfo
 
@@ -138,6 +141,12 @@ def samples(
         Sample(generation, step, NOW - timedelta(seconds=(last - step) * step_time_s), value)
         for step, value in found
     )
+
+
+def evaluate(rule: Rule, found: Sequence[Sample]) -> Judgement:
+    """Return what a rule on run-level values says of samples that nobody has looked at before."""
+    [judgement] = judge_all(running(rules=(rule,), windows={rule.metric: tuple(found)}))
+    return judgement
 
 
 def windows(
@@ -429,6 +438,7 @@ def _incidents(snapshot: RunSnapshot, decision: Decision, now: datetime) -> tupl
             last_bad_step=new.last_bad_step,
             actions=new.actions,
             verification=new.verification,
+            proposed=new.proposed,
         )
     return tuple(each for each in found.values() if each.state != "closed")
 

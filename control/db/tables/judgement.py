@@ -57,6 +57,7 @@ incidents = Table(
     Column("last_bad_step", BigInteger, nullable=False),
     Column("actions", JSON, nullable=False),
     Column("verification", JSON, nullable=False),
+    Column("proposed", JSON(none_as_null=True)),
     Column("because", Text, nullable=False, default=""),
     Index(None, "run", "opened_at"),
 )

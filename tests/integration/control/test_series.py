@@ -17,7 +17,7 @@ from control.db.engine import Database
 from control.db.load import load
 from control.db.sealing import Sizes, Tail
 from control.db.segments import surviving, whole
-from control.rules.evaluate import evaluate
+from tests.fakes import snapshots
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
 from trainmaster.errors import UserError
@@ -201,7 +201,7 @@ def test_an_infinity_that_was_told_fires_a_rule_and_is_read_as_one(scene: Scene)
             "for": {"steps": 1},
         }
     )
-    judged = evaluate(above, window[:2])
+    judged = snapshots.evaluate(above, window[:2])
     assert (judged.state, judged.first_bad_step) == ("firing", 2)
     assert [point[2] for point in ask(scene)["points"]] == [1.0, "Infinity", "-Infinity"]
 

@@ -6,13 +6,29 @@ import pytest
 
 from control.rules import packs
 from control.rules.backtest import backtest, failed_tests
+from control.rules.frame import column_of
+from control.rules.history import history_of
+from control.rules.names import columns_of
 from trainmaster.rule import RuleFile
 
 NAN = float("nan")
 
 
+def history(columns, steps=None, at_s=None):
+    table = columns_of({name: column_of(values) for name, values in columns.items()})
+    length = max((len(values) for values in columns.values()), default=0)
+    return history_of(
+        "made up",
+        steps or range(1, length + 1),
+        table.of_run,
+        at=at_s,
+        of_ranks=table.of_ranks,
+        seats=table.seats,
+    )
+
+
 def found(columns, **changes):
-    return backtest(packs.load("default"), columns, source="made up", **changes)
+    return backtest(packs.load("default"), history(columns, **changes))
 
 
 def test_a_firing_is_told_with_where_it_began_and_what_would_have_been_done():
