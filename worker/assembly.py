@@ -20,6 +20,7 @@ from worker.data.agreement import (
     refuse_other_weights,
 )
 from worker.data.batches import BatchReader
+from worker.devices import ComputeDevice
 from worker.emulation import Pace, message_s
 from worker.faults import Faults
 from worker.launch import Launch, Link
@@ -59,6 +60,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     assignment, spec, plan = launch.assignment, launch.assignment.spec, launch.assignment.plan
     assert assignment.store is not None, "ranks start once the store's address is known"
     role = roles(plan)[launch.rank]
+    device = ComputeDevice.of(launch.device)
     workload = load_workload(spec.workload, params=spec.params, data=spec.data.source)
     reads_data = role.is_first_stage or role.is_last_stage
     with calling("dataset()"):
@@ -70,6 +72,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         positions=sample_range(plan, role.replica),
         wants_inputs=role.is_first_stage,
         wants_targets=role.is_last_stage,
+        device=device,
     )
     with calling("layers()"):
         builders = list(workload.layers())
@@ -79,6 +82,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         prefix=f"{assignment.run}/{assignment.generation}",
         plan=plan,
         role=role,
+        device=device,
     )
     problems = workload_problems(
         plan,
@@ -91,10 +95,11 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     refuse_other_samples(reader.probe_sha256(), joined.world)
     if plan.replicas * plan.tensor > 1 and assignment.resume is None:
         refuse_other_weights(_built(layers, plan.num_layers), joined.world)
+    device.take(layers)
     if joined.place is not None:
-        spread(layers, workload, joined.place)
+        spread(layers, workload, joined.place, device)
     if role.is_divided:
-        shard(layers, joined.segments, on_host=plan.offload == "parameters")
+        shard(layers, joined.segments, device, on_host=plan.offload == "parameters")
     pace = Pace(launch.emulation)
     meter = Meter(pace, spool.pulse)
     links = links_by_rank(launch)
@@ -106,7 +111,11 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         joined.segments,
         bucket_bytes=plan.bucket_bytes,
         sharing=Sharing(
-            plan.zero, plan.replicas, role.replica, on_host=plan.offload == "optimizer"
+            plan.zero,
+            plan.replicas,
+            role.replica,
+            on_host=plan.offload == "optimizer",
+            is_mixed=groups.replicas_cross(plan, joined.kinds),
         ),
         links=links,
     )
@@ -126,6 +135,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             meter=meter,
             collector=gradients,
             precision=spec.train.precision,
+            device=device,
             input_M=None if first is None else first[: plan.micro_batch],
         ),
         gradients=gradients,
@@ -155,13 +165,13 @@ def optimizer_of(pieces: Sequence[Piece], spec: OptimizerSpec, workload: Workloa
     """
     divided = [piece for piece in pieces if tuple(piece.updated.shape) != piece.shape]
     own = isinstance(workload, WithOptimizer)
-    if divided and not own and spec.name in NEED_WHOLE_PARAMETERS:
+    if divided and (own or spec.name in NEED_WHOLE_PARAMETERS):
+        who = "the workload's optimizer" if own else spec.name
         message = (
-            f"{spec.name} would see only a part of {divided[0].name}: use zero 0 and tensor 1, or "
-            "adamw or sgd"
+            f"{who} would see only a part of {divided[0].name}: use zero 0, tensor 1 and replicas "
+            "on devices of one kind, or adamw or sgd"
         )
         raise SpecError([Problem("train.optimizer.name", message)])
-    assert not (divided and own), "refused with the plan"
     # Built in the order of the layers, whatever the order of buckets.
     ordered = sorted(pieces, key=lambda piece: layer_of(piece.name))
     return Optimizer([(piece.name, piece.updated) for piece in ordered], spec, workload)

@@ -23,9 +23,9 @@ from typing import Final
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from worker.carrier import Carrier, Trip
 from worker.parameters import Held, Piece, num_bytes, part_of, piece_of
 from worker.workload import layer_of
 
@@ -53,17 +53,20 @@ class Sharing:
     Attributes:
         zero: 0 to 3.
         on_host: whether the optimizer and its state live in host memory.
+        is_mixed: whether replicas are on different kinds of devices, which round differently: each
+            updates a part and gives it to the others, whatever `zero` says.
     """
 
     zero: int
     num_replicas: int
     replica: int
     on_host: bool = False
+    is_mixed: bool = False
 
     @property
     def parts(self) -> int:
         """Into how many parts the update of what a replica holds is divided."""
-        return self.num_replicas if self.zero in {1, 2} else 1
+        return self.num_replicas if self.zero in {1, 2} or self.is_mixed else 1
 
     @property
     def part(self) -> int:
@@ -95,19 +98,19 @@ class Bucket:
     def __init__(
         self,
         parameters: Sequence[Held],
-        group: dist.ProcessGroup | None,
+        carrier: Carrier | None,
         ranks: tuple[int, ...],
         sharing: Sharing,
     ) -> None:
         self.parameters = parameters
         self.ranks = ranks
-        self._group = group
+        self._carrier = carrier
         self._sharing = sharing
         self._num_elements = sum(one.local.numel() for one in parameters)
         self._buffers: _Buffers | None = None
         self._received: torch.Tensor | None = None
         self._gathered: torch.Tensor | None = None
-        self._work: dist.Work | None = None
+        self._trip: Trip | None = None
         self._left, self._arrived = 0.0, 0.0
         self.has_left = False
         self.own: Measured = ([], 0)
@@ -137,7 +140,7 @@ class Bucket:
     @property
     def num_bytes(self) -> int:
         """Bytes of the sums; nothing where this rank keeps them to itself."""
-        return 0 if self._group is None else self._num_elements * SUM_DTYPE.itemsize
+        return 0 if self._carrier is None else self._num_elements * SUM_DTYPE.itemsize
 
     @property
     def laps(self) -> int:
@@ -194,7 +197,7 @@ class Bucket:
             sums.mul_(factor)
         self.has_left = True
         self.own = self.summed = measured(self.parameters, self._cut(sums))
-        if self._group is None:
+        if self._carrier is None:
             return
         self._left, self._arrived = time.perf_counter(), 0.0
         if self._sharing.scatters:
@@ -202,13 +205,10 @@ class Bucket:
             self._close()
             self._received = torch.empty_like(packed)
             # Gloo's own reduce-scatter is an all-reduce of which the rest is thrown away.
-            self._work = dist.all_to_all_single(
-                self._received, packed, group=self._group, async_op=True
-            )
+            self._trip = self._carrier.all_to_all(self._received, packed)
         else:
-            self._work = dist.all_reduce(sums, group=self._group, async_op=True)
-        assert self._work is not None, "this rank is in its segment's group"
-        self._work.get_future().then(self._note_arrival)
+            self._trip = self._carrier.all_reduce(sums)
+        self._trip.then(self._note_arrival)
 
     def _note_arrival(self, _: object) -> None:
         self._arrived = time.perf_counter()
@@ -223,11 +223,11 @@ class Bucket:
         """Wait for the sums over all replicas and measure them; return when this bucket left and
         when they arrived.
         """
-        if self._group is None:
+        if self._carrier is None:
             return 0.0, 0.0
-        assert self._work is not None, "it has left"
-        self._work.wait()
-        self._work = None
+        assert self._trip is not None, "it has left"
+        self._trip.wait()
+        self._trip = None
         arrived = self._arrived or time.perf_counter()  # the note may come after the wait
         if self._received is not None:
             first, *others = self._received.view(self._sharing.parts, -1).unbind()
@@ -271,13 +271,14 @@ class Bucket:
         for piece, flat in zip(self.pieces, self._own_parts(mine), strict=True):
             flat.copy_(piece.target.reshape(-1))
         self._gathered = torch.empty(self._sharing.parts * self._part_elements, dtype=dtype)
-        self._work = dist.all_gather_single(self._gathered, mine, group=self._group, async_op=True)
+        assert self._carrier is not None, "there are other replicas"
+        self._trip = self._carrier.all_gather(self._gathered, mine)
 
     def take(self) -> None:
         """Take over what the other replicas have updated."""
-        assert self._work is not None, "it was given"
+        assert self._trip is not None, "it was given"
         assert self._gathered is not None, "it was given"
-        self._work.wait()
+        self._trip.wait()
         for part in range(self._sharing.parts):
             if part == self._sharing.part:
                 continue
@@ -287,7 +288,7 @@ class Bucket:
                 end = offset + target.numel()
                 target.copy_(self._gathered[offset:end].view_as(target))
                 offset = end
-        self._work = self._gathered = None
+        self._trip = self._gathered = None
 
     def _cut(self, flat: torch.Tensor) -> list[torch.Tensor]:
         return list(flat.split([one.local.numel() for one in self.parameters]))

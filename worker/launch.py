@@ -13,6 +13,9 @@ from trainmaster.orders import Drill, Order
 from trainmaster.plan import Strict
 from trainmaster.wire import Assignment, Message
 
+EmulatedKind = Annotated[str, Field(pattern=r"^emu-[a-z0-9-]{1,30}$")]
+"""A name for a kind of devices that nobody takes for a real one."""
+
 
 class Link(Strict):
     """An emulated directed link from this node."""
@@ -30,13 +33,28 @@ class Emulation(Strict):
         layer_time_s: instead: fixed seconds per layer and micro-batch of a forward; a backward
             takes twice that.
         memory_bytes: what the device claims to have.
+        kind: a kind of devices that it pretends to be. It computes on the CPU, and reaches
+            ranks on other kinds through host memory.
         links: node name -> what a message to it costs.
     """
 
     speed: Annotated[float, Field(gt=0, le=1)] | None = None
     layer_time_s: Annotated[float, Field(gt=0)] | None = None
     memory_bytes: Annotated[int, Field(gt=0)] | None = None
+    kind: EmulatedKind | None = None
     links: dict[str, Link] = {}
+
+
+class SlotDevice(Message):
+    """The device behind a slot.
+
+    Attributes:
+        kind: `cpu`, `cuda`, or an emulated one.
+        index: which of the node's CUDA devices; 0 for any other kind.
+    """
+
+    kind: str = "cpu"
+    index: Annotated[int, Field(ge=0)] = 0
 
 
 class Launch(Message):
@@ -54,6 +72,7 @@ class Launch(Message):
     spool: Path
     inbox: Path
     emulation: Emulation = Emulation()
+    device: SlotDevice = SlotDevice()
 
 
 class Inbox(Message):

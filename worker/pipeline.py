@@ -16,6 +16,7 @@ from trainmaster.layout import RankRole
 from trainmaster.plan import Plan
 from trainmaster.plugins import Workload
 from trainmaster.schedules import Schedule, named, order_of
+from worker.devices import ComputeDevice
 from worker.groups import Groups
 from worker.order_runtime import run_order
 from worker.precision import Precision, computing_in
@@ -54,10 +55,12 @@ class Pipeline:
         meter: Meter,
         collector: Collector,
         precision: Precision,
+        device: ComputeDevice,
         input_M: torch.Tensor | None,
     ) -> None:
         self._workload = workload
         self._precision = precision
+        self._device = device.torch_device
         self._loss_scale = 1.0
         self._meter = meter
         self._weights: list[torch.Tensor | float] = []
@@ -70,7 +73,10 @@ class Pipeline:
             meter,
             collector,
             precision,
+            device,
             input_M,
+            groups.relay,
+            crosses=groups.pipeline_crosses,
         )
         micro_batches = plan.pipelines[role.replica].micro_batches
         # The divisor is the weight of all replicas, known only after the pass.
@@ -126,7 +132,7 @@ class Pipeline:
         return Pass(loss_sum, weight, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
-        with self._meter.computing("loss", 0), computing_in(self._precision):
+        with self._meter.computing("loss", 0), computing_in(self._precision, self._device):
             loss, weight = loss_parts(self._workload.loss(output_M, target_M))
         self._weights.append(weight)
         return loss if self._loss_scale == 1.0 else loss.float() * self._loss_scale

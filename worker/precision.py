@@ -28,11 +28,11 @@ TRIES: Final = 5
 _DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def computing_in(precision: Precision) -> AbstractContextManager[object]:
-    """Return a context in which layers and loss compute in `precision`."""
+def computing_in(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which layers and loss compute in `precision` on a device."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast("cpu", dtype=_DTYPES[precision])
+    return torch.autocast(device.type, dtype=_DTYPES[precision])
 
 
 @dataclass(frozen=True, slots=True)

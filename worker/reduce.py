@@ -91,7 +91,7 @@ class Gradients:
             mine = [one for one in parameters if first <= layer_of(one.name) < end]
             [stage] = [s for s in stages if s.first_layer <= first < s.end_layer]
             buckets = [
-                Bucket(run, each.group if sharing.sums else None, each.segment.ranks, sharing)
+                Bucket(run, each.carrier if sharing.sums else None, each.segment.ranks, sharing)
                 for run in partition(mine, bucket_bytes)
             ]
             self._stages[stage.index].append(buckets)

@@ -16,20 +16,25 @@ from collections.abc import Sequence
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
+from worker.devices import ComputeDevice
 from worker.groups import SegmentGroup
 from worker.workload import StageLayers
 
 
-def shard(layers: StageLayers, segments: Sequence[SegmentGroup], *, on_host: bool) -> None:
+def shard(
+    layers: StageLayers, segments: Sequence[SegmentGroup], device: ComputeDevice, *, on_host: bool
+) -> None:
     """Leave this rank its rows of all parameters, in place.
 
     Args:
         on_host: keep them in host memory between uses.
     """
-    offload = CPUOffloadPolicy(pin_memory=False) if on_host else OffloadPolicy()
+    offload = CPUOffloadPolicy(pin_memory=device.is_cuda) if on_host else OffloadPolicy()
     for each in segments:
-        assert each.group is not None, "parameters are divided among several replicas"
-        mesh = DeviceMesh.from_group(each.group, "cpu", mesh_dim_names=("replicas",))
+        assert each.carrier is not None, "parameters are divided among several replicas"
+        mesh = DeviceMesh.from_group(
+            each.carrier.group, device.torch_device.type, mesh_dim_names=("replicas",)
+        )
         for layer in range(each.segment.first_layer, each.segment.end_layer):
             module = layers.layers[str(layer)]
             fully_shard(module, mesh=mesh, reshard_after_forward=True, offload_policy=offload)

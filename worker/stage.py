@@ -15,12 +15,13 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
 from trainmaster.layout import RankRole, Stage
+from worker.devices import HOST, ComputeDevice, Relay
 from worker.precision import Precision, computing_in
+from worker.staging import Staging
 from worker.timeline import Meter
 from worker.user_code import REDUCIBLE, calling, problem, told
 from worker.workload import StageLayers
 
-CPU: Final = torch.device("cpu")
 _MAX_AXES: Final = 8
 
 RankOf = Callable[[int], int]
@@ -58,6 +59,7 @@ class MeasuredStage(PipelineStage):
         meter: Meter,
         collector: Collector,
         precision: Precision,
+        staging: Staging,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -65,12 +67,17 @@ class MeasuredStage(PipelineStage):
         self._num_layers = stage.end_layer - stage.first_layer
         self._meter = meter
         self._collector = collector
+        self._staging = staging
         self.is_final = True
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
-        with self._meter.computing("forward", self._num_layers), computing_in(self._precision):
-            return super().forward_one_chunk(*args, **kwargs)
+        self._staging.land(("activation", fwd_chunk_id))
+        with (
+            self._meter.computing("forward", self._num_layers),
+            computing_in(self._precision, self.device),
+        ):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
 
     def backward_one_chunk(
         self,
@@ -80,6 +87,7 @@ class MeasuredStage(PipelineStage):
         last_backward: bool = False,
     ) -> None:
         """Run one micro-batch backward; without the weights' gradients if not `full_backward`."""
+        self._staging.land(("gradient", bwd_chunk_id))
         if not full_backward:
             with self._meter.computing("input", self._num_layers):
                 super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
@@ -99,6 +107,24 @@ class MeasuredStage(PipelineStage):
                 self._collector.arm(self.stage_index)
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
             self._hand_over(is_last)
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return how to receive the activation of a micro-batch."""
+        ops = super().get_fwd_recv_ops(fwd_chunk_id)
+        return self._staging.receiving(("activation", fwd_chunk_id), ops)
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return how to receive the gradient of a micro-batch."""
+        ops = super().get_bwd_recv_ops(bwd_chunk_id)
+        return self._staging.receiving(("gradient", bwd_chunk_id), ops)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return how to send the activation of a micro-batch."""
+        return self._staging.sending(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Return how to send the gradient of a micro-batch."""
+        return self._staging.sending(super().get_bwd_send_ops(bwd_chunk_id))
 
     def _post_metadata_inference_cleanup(self) -> None:
         """Keep the gradients' buffers, which torch would drop: with static metadata there has been
@@ -120,13 +146,19 @@ def make_stages(
     meter: Meter,
     collector: Collector,
     precision: Precision,
+    device: ComputeDevice,
     input_M: torch.Tensor | None,
+    relay: Relay,
+    *,
+    crosses: bool,
 ) -> list[MeasuredStage]:
     """Return this rank's stages; collective over the pipeline.
 
     Args:
         layers: all that this rank holds.
         input_M: a micro-batch of inputs on the first stage; None elsewhere.
+        relay: for messages between kinds.
+        crosses: whether the pipeline's ranks are on devices of different kinds.
 
     Raises:
         SpecError: a layer gives something else than one tensor that the next stage can be
@@ -138,7 +170,7 @@ def make_stages(
         part = layers.part(stage.first_layer, stage.end_layer)
         if stage.index > 0:
             own = rank_of(stage.index - 1) == role.stage
-            input_M = output_M if own else _receive(rank_of(stage.index - 1), group)
+            input_M = output_M if own else device.put(_receive(rank_of(stage.index - 1), group))
         assert input_M is not None, "the first stage is given its input"
         output_M = _trial(part, stage, precision, input_M)
         is_last = stage.index == role.num_pipeline_stages - 1
@@ -151,7 +183,7 @@ def make_stages(
                 part,
                 stage.index,
                 role.num_pipeline_stages,
-                CPU,
+                device.torch_device,
                 input_args=_example(input_M),
                 output_args=_example(output_M),
                 group=group,
@@ -159,6 +191,7 @@ def make_stages(
                 meter=meter,
                 collector=collector,
                 precision=precision,
+                staging=Staging(relay, crosses=crosses),
             )
         )
     return made
@@ -177,7 +210,7 @@ def _trial(
     with (
         calling(f"a trial run of layers {stage.first_layer} to {last}, given {given},"),
         torch.no_grad(),
-        computing_in(precision),
+        computing_in(precision, input_M.device),
     ):
         output_M: torch.Tensor = part(input_M)
     part.train(was_training)
@@ -196,7 +229,7 @@ def _send(tensor: torch.Tensor, peer: int, group: dist.ProcessGroup) -> None:
     head: Sequence[int] = [tensor.dim(), REDUCIBLE.index(tensor.dtype), *tensor.shape]
     head = [*head, *[0] * (2 + _MAX_AXES - len(head))]
     dist.send(torch.tensor(head), group_dst=peer, group=group)
-    dist.send(tensor.contiguous(), group_dst=peer, group=group)
+    dist.send(tensor.to(HOST).contiguous(), group_dst=peer, group=group)
 
 
 def _receive(peer: int, group: dist.ProcessGroup) -> torch.Tensor:

@@ -31,6 +31,7 @@ from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
 from worker.checkpointer import Checkpointer, prove_store
+from worker.devices import ComputeDevice
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
@@ -79,6 +80,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     """Assemble this rank, restore, and train."""
     assignment = launch.assignment
     torch.set_num_threads(settings.read().num_threads)
+    ComputeDevice.of(launch.device).enter()
     add_schedules()
     course = course_of(assignment)
     memory = MemoryLimit(launch.emulation.memory_bytes)
@@ -118,6 +120,7 @@ class Training:
     ) -> None:
         self._spool = spool
         self._memory = memory
+        self._device_kind = launch.device.kind
         self._parts = parts
         self._start = start
         self._last_step = course.train.steps
@@ -135,7 +138,9 @@ class Training:
 
     def run(self) -> None:
         """Train from the start position to the last step, unless an order ends it before."""
-        self._spool.event("rank_ready", step=self._start.step, pid=os.getpid())
+        self._spool.event(
+            "rank_ready", step=self._start.step, pid=os.getpid(), device_kind=self._device_kind
+        )
         if self._parts.role.rank == 0:
             for sentence in self._bands_left:
                 self._spool.event("band_left", because=sentence)
@@ -150,7 +155,7 @@ class Training:
                 self._save(step)
             if self._boundary(record.status.order, step):
                 self._telemetry.flush()
-                self._spool.event("rank_finished", step=step, ordered=True)
+                self._spool.event("rank_finished", step=step, ordered=True, **self._relayed())
                 return
         self._finish()
 
@@ -168,7 +173,12 @@ class Training:
             if (role.replica, role.tensor) == (0, 0):
                 digest = weights_sha256(weights, self._parts.groups.pipeline)
                 told = {"weights_sha256": digest} if digest is not None else {}
-        self._spool.event("rank_finished", step=step, ordered=False, **told)
+        self._spool.event("rank_finished", step=step, ordered=False, **told, **self._relayed())
+
+    def _relayed(self) -> dict[str, int]:
+        """What went between kinds of devices, where there are several."""
+        num_bytes = self._parts.groups.relay.num_bytes
+        return {"relayed_bytes": num_bytes} if num_bytes else {}
 
     def _boundary(self, order: Told, step: int) -> bool:
         """Follow rank 0's order at the end of `step`, and further ones while held; return whether

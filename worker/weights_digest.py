@@ -28,7 +28,7 @@ def weights_sha256(tensors: Mapping[str, torch.Tensor], group: dist.ProcessGroup
     Args:
         tensors: the trainable parameters of this rank, by name.
     """
-    own = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     order = sorted(own, key=str.encode)
     ranks = dist.get_process_group_ranks(group)
     if dist.get_rank() != ranks[0]:

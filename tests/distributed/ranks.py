@@ -20,7 +20,7 @@ from trainmaster.plan import ParallelAsk, Plan, resolve
 from trainmaster.spec import RunSpec
 from trainmaster.spool import Frames, decode
 from trainmaster.wire import Assignment, RankAssignment, Resume
-from worker.launch import Emulation, Inbox, Launch
+from worker.launch import Emulation, Inbox, Launch, SlotDevice
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["worker.train"])
@@ -121,6 +121,7 @@ def started(
     orders: Sequence[Order] = (),
     drills: Sequence[Drill] = (),
     emulation: Mapping[int, Emulation] | None = None,
+    devices: Sequence[SlotDevice] = (),
     **assignment: Any,
 ) -> Iterator[Generation]:
     """Start one generation's ranks; whatever still runs at the end is killed."""
@@ -153,6 +154,7 @@ def started(
             spool=home / f"rank-{rank}.spool",
             inbox=home / "inbox.json",
             emulation=(emulation or {}).get(rank, Emulation()),
+            device=devices[rank] if devices else SlotDevice(),
         )
         process = FORKS.Process(
             target=_run, args=(launch.model_dump_json(), str(home / f"rank-{rank}.log"))

@@ -16,6 +16,7 @@ class Emulate(Strict):
     speed: Annotated[float, Field(gt=0, le=1)] | None = None
     layer_time_s: Annotated[float, Field(gt=0)] | None = None
     memory_bytes: Annotated[int, Field(gt=0)] | None = None
+    kind: Annotated[str, Field(pattern=r"^emu-[a-z0-9-]{1,30}$")] | None = None
 
 
 class ClusterNode(Strict):

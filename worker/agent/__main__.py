@@ -57,7 +57,11 @@ def run(settings: Settings, *, nest_command: Sequence[str] = NEST_COMMAND) -> No
     settings.home.prepare()
     with sole_agent(settings.home.node(settings.node)):
         _adopt_orphans()
-        devices = find_devices(claimed_memory_bytes=settings.emulation.memory_bytes)
+        devices = find_devices(
+            use_cuda=settings.use_cuda,
+            claimed_kind=settings.emulation.kind,
+            claimed_memory_bytes=settings.emulation.memory_bytes,
+        )
         exporter = Exporter(
             settings.node,
             devices[0].kind,

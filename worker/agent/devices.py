@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from trainmaster.wire import Device
+from worker.launch import SlotDevice
 
 MIB = 1 << 20
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _QUERY_TIMEOUT_S = 10.0
 
 
-def find_devices(*, claimed_memory_bytes: int | None = None) -> list[Device]:
+def find_devices(
+    *,
+    use_cuda: bool = True,
+    claimed_kind: str | None = None,
+    claimed_memory_bytes: int | None = None,
+) -> list[Device]:
     """Return the CUDA devices of this node, or its CPU when it has none.
 
     Args:
+        use_cuda: whether CUDA devices are looked for.
+        claimed_kind: the kind that the node pretends to be; it computes on its CPU then.
         claimed_memory_bytes: what an emulated device says that it has.
     """
-    devices = _cuda_devices() or [Device(kind="cpu", name=_cpu_name(), memory_bytes=_memory())]
-    if claimed_memory_bytes is None:
-        return devices
-    return [each.model_copy(update={"memory_bytes": claimed_memory_bytes}) for each in devices]
+    devices = _cuda_devices() if use_cuda and claimed_kind is None else []
+    if not devices:
+        devices = [Device(kind="cpu", name=_cpu_name(), memory_bytes=_memory())]
+    claims: dict[str, object] = {"kind": claimed_kind, "memory_bytes": claimed_memory_bytes}
+    update = {name: value for name, value in claims.items() if value is not None}
+    return [each.model_copy(update=update) for each in devices]
+
+
+def device_of_slot(devices: Sequence[Device], slot: int) -> SlotDevice:
+    """Return the device behind a slot: slots go round the node's devices."""
+    index = slot % len(devices)
+    kind = devices[index].kind
+    return SlotDevice(kind=kind, index=index if kind == "cuda" else 0)
 
 
 def parse_nvidia_smi(listing: str) -> list[Device]:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +17,9 @@ from trainmaster.errors import ExitCode
 from trainmaster.home import Home, identity, signal_process, write_atomically
 from trainmaster.ids import parse_rank_stream
 from trainmaster.layout import roles
-from trainmaster.wire import Running
+from trainmaster.wire import Device, Running
 from worker.agent import pulses, records
+from worker.agent.devices import device_of_slot
 from worker.agent.nest_process import NestEnded, NestProcess
 from worker.agent.reconcile import (
     Action,
@@ -83,6 +84,7 @@ class Launcher:
         node: str,
         address: str,
         emulation: Emulation,
+        devices: Sequence[Device],
         nest: NestProcess,
         tell: Callable[[str, dict[str, object]], None],
         now: Callable[[], float] = time.monotonic,
@@ -91,6 +93,7 @@ class Launcher:
         self._node = node
         self._address = address
         self._emulation = emulation
+        self._devices = devices
         self._nest = nest
         self._tell = tell
         self._now = now
@@ -273,6 +276,7 @@ class Launcher:
             spool=self.spool(record),
             inbox=folder / "inbox.json",
             emulation=self._emulation,
+            device=device_of_slot(self._devices, action.slot),
         )
         path = folder / f"launch-{rank}.json"
         try:

@@ -90,6 +90,7 @@ class Agent:
             node=settings.node,
             address=settings.address,
             emulation=settings.emulation,
+            devices=devices,
             nest=nest,
             tell=self._tell,
         )

@@ -58,6 +58,7 @@ class Settings:
         metrics_open: whether anyone may scrape.
         process_name: the name under which the agent stands in the process records.
         nest_environment: what the nest and its ranks inherit: no secrets of ours.
+        use_cuda: whether CUDA devices are used where there are any.
         retention_s: how long a closed attempt's spools are kept after they are stored.
     """
 
@@ -74,6 +75,7 @@ class Settings:
     metrics_open: bool
     process_name: str
     nest_environment: Mapping[str, str]
+    use_cuda: bool = True
     retention_s: float = RETENTION_S
 
     @property
@@ -117,6 +119,7 @@ def read(
         metrics_open=_flag(env, "TRAINMASTER_METRICS_OPEN"),
         process_name=env.get("TRAINMASTER_PROCESS_NAME") or "agent",
         nest_environment=nest_environment(env, home, address),
+        use_cuda=_devices(env) == "auto",
     )
 
 
@@ -166,7 +169,11 @@ def nest_environment(env: Mapping[str, str], home: Home, address: str) -> dict[s
     NCCL are told the interface of `address`, or they would guess by the machine's name.
     """
     inherited = {name: value for name, value in env.items() if name not in _SECRETS}
-    needed = {"OMP_NUM_THREADS": "1", "TRAINMASTER_CACHE": str(home.cache)}
+    needed = {
+        "OMP_NUM_THREADS": "1",
+        "TRAINMASTER_CACHE": str(home.cache),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the driver's tools count
+    }
     interface = _interface(address)
     if interface is not None:
         needed |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
@@ -205,6 +212,13 @@ def _flag(env: Mapping[str, str], name: str) -> bool:
     if text not in {"0", "1"}:
         raise UserError(f"{name} is {text!r}; write 1 or 0")
     return text == "1"
+
+
+def _devices(env: Mapping[str, str]) -> str:
+    text = env.get("TRAINMASTER_DEVICES") or "auto"
+    if text not in {"auto", "cpu"}:
+        raise UserError(f"TRAINMASTER_DEVICES is {text!r}; write auto or cpu")
+    return text
 
 
 def _number(env: Mapping[str, str], name: str, default: int, largest: int) -> int:

@@ -12,6 +12,7 @@ from trainmaster.errors import SpecError
 from trainmaster.plan import short_dataset
 from trainmaster.plugins import Dataset
 from worker.data.order import sample_indices
+from worker.devices import ComputeDevice
 from worker.user_code import named, problem, told
 
 
@@ -39,6 +40,7 @@ class BatchReader:
         positions: tuple[int, int],
         wants_inputs: bool,
         wants_targets: bool,
+        device: ComputeDevice,
     ) -> None:
         self._dataset = dataset
         self._seed = seed
@@ -46,6 +48,7 @@ class BatchReader:
         self._positions = positions
         self._wants_inputs = wants_inputs
         self._wants_targets = wants_targets
+        self._device = device
         if dataset is not None:
             too_short = short_dataset(len(dataset), batch_size)
             if too_short is not None:
@@ -86,9 +89,12 @@ class BatchReader:
         )[first:end]
         samples = [self._dataset[int(index)] for index in indices]
         return Share(
-            torch.stack([inputs for inputs, _ in samples]) if self._wants_inputs else None,
-            torch.stack([target for _, target in samples]) if self._wants_targets else None,
+            self._stacked([inputs for inputs, _ in samples]) if self._wants_inputs else None,
+            self._stacked([target for _, target in samples]) if self._wants_targets else None,
         )
+
+    def _stacked(self, tensors: list[torch.Tensor]) -> torch.Tensor:
+        return self._device.put(torch.stack(tensors))
 
 
 def refuse_sample(sample: Any, index: int, *, like: Any) -> None:

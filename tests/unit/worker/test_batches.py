@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from trainmaster.errors import SpecError
 from worker.data.batches import BatchReader
+from worker.devices import ComputeDevice
 
 DATASET = [(torch.tensor(n), torch.tensor(-n)) for n in range(23)]
 
@@ -21,6 +22,7 @@ def reader(positions: tuple[int, int], *, inputs: bool = True, targets: bool = T
         positions=positions,
         wants_inputs=inputs,
         wants_targets=targets,
+        device=ComputeDevice("cpu"),
     )
 
 
@@ -50,8 +52,27 @@ def test_a_rank_in_the_middle_reads_nothing() -> None:
     assert (share.inputs, share.targets) == (None, None)
 
 
+def test_a_dataset_shorter_than_one_batch_is_refused_with_both_numbers() -> None:
+    with pytest.raises(SpecError, match="holds 23 samples, fewer than one batch of 24"):
+        BatchReader(
+            DATASET,
+            seed=0,
+            batch_size=24,
+            positions=(0, 24),
+            wants_inputs=True,
+            wants_targets=True,
+            device=ComputeDevice("cpu"),
+        )
+
+
 def test_a_dataset_without_samples_is_refused() -> None:
     with pytest.raises(SpecError, match="holds no samples"):
         BatchReader(
-            [], seed=0, batch_size=1, positions=(0, 1), wants_inputs=True, wants_targets=True
+            [],
+            seed=0,
+            batch_size=1,
+            positions=(0, 1),
+            wants_inputs=True,
+            wants_targets=True,
+            device=ComputeDevice("cpu"),
         )

@@ -10,7 +10,8 @@ import pytest
 from trainmaster.errors import UserError
 from trainmaster.home import Home
 from trainmaster.ids import node_id_of
-from worker.agent.devices import parse_nvidia_smi
+from trainmaster.wire import Device
+from worker.agent.devices import device_of_slot, find_devices, parse_nvidia_smi
 from worker.agent.settings import MIN_SLOTS, default_slots, read
 
 
@@ -82,7 +83,12 @@ def test_a_profile_gives_labels_emulation_and_own_links(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("speed: 2", "speed"), ("emulate: {speed: 2}", "emulate.speed"), ("a: [", "neither YAML")],
+    [
+        ("emulate: {kind: cuda}", "emulate.kind"),
+        ("speed: 2", "speed"),
+        ("emulate: {speed: 2}", "emulate.speed"),
+        ("a: [", "neither YAML"),
+    ],
 )
 def test_a_wrong_profile_is_told_by_field(tmp_path: Path, text: str, told: str):
     profile = tmp_path / "profile.yaml"
@@ -96,6 +102,7 @@ def test_a_wrong_profile_is_told_by_field(tmp_path: Path, text: str, told: str):
     [
         ("TRAINMASTER_SLOTS", "many"),
         ("TRAINMASTER_SLOTS", "0"),
+        ("TRAINMASTER_DEVICES", "gpu"),
         ("TRAINMASTER_METRICS_PORT", "70000"),
         ("TRAINMASTER_NODE_NAME", "../up"),
     ],
@@ -113,6 +120,24 @@ def test_names_of_processes_go_in_pairs(tmp_path: Path):
 def test_slots_follow_the_devices():
     assert default_slots(["cuda", "cuda"]) == 2
     assert default_slots(["cpu"]) >= MIN_SLOTS
+
+
+def test_a_slot_has_a_device_of_its_node():
+    gpus = [Device(kind="cuda", name="A100", memory_bytes=1) for _ in range(2)]
+    found = [device_of_slot(gpus, slot) for slot in range(3)]
+    assert [(each.kind, each.index) for each in found] == [("cuda", 0), ("cuda", 1), ("cuda", 0)]
+    host = [Device(kind="cpu", name="CPU", memory_bytes=1)]
+    assert [device_of_slot(host, slot).index for slot in range(3)] == [0, 0, 0]
+
+
+def test_an_emulated_kind_is_told_as_the_nodes_and_computes_on_its_cpu():
+    [device] = find_devices(claimed_kind="emu-a", claimed_memory_bytes=1 << 30)
+    assert (device.kind, device.memory_bytes) == ("emu-a", 1 << 30)
+
+
+def test_a_node_may_leave_its_cuda_devices_alone(tmp_path: Path):
+    assert read([], env(tmp_path)).use_cuda
+    assert not read([], env(tmp_path, TRAINMASTER_DEVICES="cpu")).use_cuda
 
 
 def test_devices_in_an_error_state_are_left_out():
