@@ -33,7 +33,7 @@ class Padded:
     def dataset(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         generator = torch.Generator().manual_seed(0)
         found = []
-        for sample in range(23):
+        for sample in range(41):
             tokens = torch.randint(0, 16, (6,), generator=generator)
             target = tokens.roll(-1)
             target[0 if sample % 5 == 0 else sample % 6 + 1 :] = IGNORED

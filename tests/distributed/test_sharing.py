@@ -138,7 +138,7 @@ def padded_spec() -> RunSpec:
     ],
     ids=["zero", "uneven", "ragged"],
 )
-def test_padding_counts_by_its_true_weight_and_a_batch_may_outgrow_the_data(
+def test_padding_counts_by_its_true_weight_and_a_batch_may_lie_in_two_epochs(
     tmp_path: Path, ask: dict[str, Any]
 ) -> None:
     spec = padded_spec()
