@@ -54,6 +54,7 @@ fmt: setup ## format, and repair what ruff can repair
 docs: setup ## write the pages that follow from code
 	$(BIN)/python -m scripts.generate_docs
 	$(BIN)/python -m scripts.lifecycle_chart
+	$(BIN)/python -m scripts.grafana_boards
 
 lock: ## resolve pyproject.toml anew into requirements.lock
 	scripts/lock

@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -27,6 +27,8 @@ from control.api.ending import Ending
 from control.clock import Clock
 from control.db.ageing import Ages
 from control.db.engine import Database
+from control.grafana.errands import GrafanaErrands
+from control.grafana.server import connect
 from control.group_commit import GroupCommit
 from control.lead import Lead
 from control.settings import Settings
@@ -51,7 +53,7 @@ def create_app(
         on_start: called once the application takes requests.
     """
     ages = Ages.of_days(settings.samples_exact_days, settings.samples_days)
-    lead = Lead(db, clock, ages=ages)
+    lead = Lead(db, clock, ages=ages, errands=_errands(settings, db, clock))
     syncs = GroupCommit(db, clock, lead.wake)
     shell = Shell(
         settings,
@@ -99,3 +101,13 @@ def create_app(
     for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts, plan):
         app.include_router(module.router)
     return app
+
+
+def _errands(
+    settings: Settings, db: Database, clock: Clock
+) -> Sequence[tuple[Callable[[], None], float]]:
+    """Return the leader's periodic work beyond the usual."""
+    if settings.grafana is None:
+        return ()
+    server = connect(settings.grafana.url, settings.grafana.token)
+    return GrafanaErrands(db, clock, server, settings.grafana.prometheus_url).all()

@@ -49,6 +49,7 @@ class Clockwork:
     Args:
         fence: asked first in each transaction where another control plane may have taken over.
         ages: how old samples may grow; None for any age.
+        errands: further work, and every how many seconds it is due.
 
     Attributes:
         skipped: how often a piece of work was due while it still ran.
@@ -62,8 +63,10 @@ class Clockwork:
         *,
         fence: Fence | None = None,
         ages: Ages | None = None,
+        errands: Sequence[tuple[Callable[[], None], float]] = (),
     ) -> None:
         self._db = db
+        self._errands = errands
         self._ages = ages or Ages(None, None)
         self._fence = fence
         self._clock = clock
@@ -85,6 +88,7 @@ class Clockwork:
             (self.age_samples, AGE_EVERY_S),
             (self.release_chores, SWEEP_EVERY_S),
             (self.forget, FORGET_EVERY_S),
+            *self._errands,
         ):
             self._scheduler.add_job(
                 self._guarded(work), "interval", seconds=every_s, id=work.__name__

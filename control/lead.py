@@ -4,6 +4,7 @@ admits one process; on PostgreSQL for as long as it leads.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from control.clock import Clock, SteadyClock
@@ -19,13 +20,22 @@ class Lead:
 
     Args:
         ages: how old samples may grow; None for any age.
+        errands: further periodic work, as `Clockwork` takes it.
 
     Attributes:
         up_since: since when this process has been hearing nodes, without a gap in time.
     """
 
-    def __init__(self, db: Database, clock: Clock, *, ages: Ages | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        *,
+        ages: Ages | None = None,
+        errands: Sequence[tuple[Callable[[], None], float]] = (),
+    ) -> None:
         self._db = db
+        self._errands = errands
         self._ages = ages
         self._clock = clock
         self._reconciler: Reconciler | None = None
@@ -78,7 +88,12 @@ class Lead:
         # Nodes get a whole lease from a new leader: it cannot know for how long nobody listened.
         self._reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
         self._clockwork = Clockwork(
-            self._db, self._clock, self._reconciler, fence=fence, ages=self._ages
+            self._db,
+            self._clock,
+            self._reconciler,
+            fence=fence,
+            ages=self._ages,
+            errands=self._errands,
         )
         return self._clockwork
 

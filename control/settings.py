@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +19,20 @@ DRAIN_S = 3.0
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
+
+
+@dataclass(frozen=True, slots=True)
+class GrafanaSettings:
+    """Where boards and annotations go.
+
+    Attributes:
+        token: of a service account; not shown.
+        prometheus_url: where Grafana itself reaches Prometheus.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    prometheus_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,7 @@ class Settings:
     asked_drain_s: float | None = None
     samples_exact_days: int = 30
     samples_days: int = 365
+    grafana: GrafanaSettings | None = None
 
     @property
     def drain_s(self) -> float:
@@ -96,7 +111,31 @@ class Settings:
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
             samples_exact_days=exact,
             samples_days=kept,
+            grafana=_grafana(
+                text("GRAFANA_URL", ""),
+                text("GRAFANA_TOKEN_FILE", ""),
+                text("PROMETHEUS_URL", "http://127.0.0.1:9090"),
+            ),
         )
+
+
+def _grafana(url: str, token_file: str, prometheus_url: str) -> GrafanaSettings | None:
+    if not url:
+        return None
+    if not token_file:
+        raise UserError(
+            "TRAINMASTER_GRAFANA_URL is given: name the file with a service account's token in "
+            "TRAINMASTER_GRAFANA_TOKEN_FILE too"
+        )
+    try:
+        token = Path(token_file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"TRAINMASTER_GRAFANA_TOKEN_FILE: {token_file} cannot be read: {error}"
+        ) from error
+    if not token:
+        raise UserError(f"TRAINMASTER_GRAFANA_TOKEN_FILE: {token_file} is empty")
+    return GrafanaSettings(url, token, prometheus_url)
 
 
 def _port(text: str) -> int:
