@@ -13,6 +13,7 @@ from datetime import timedelta
 from control import drills, scheduler, succession
 from control.checkpoints import interval, mark_abandoned, readmit
 from control.decision import NewAttempt, NewChore
+from control.endings import not_before
 from control.lifecycle import Happening, State
 from control.lineage import ENDLESS, up_to
 from control.planner import even
@@ -41,6 +42,13 @@ def launch(turn: Turn) -> None:
         begin = succession.beginning(snapshot)
     except UserError as error:
         turn.refuse_open(error.message, "restore", "amend")
+        return
+    pause_until = not_before(snapshot)
+    if begin.kind in {"restart", "retry"} and pause_until is not None and turn.now < pause_until:
+        turn.because = (
+            f"{begin.cause.rstrip('.')}. That came too soon after the last time: the next attempt "
+            f"begins at {pause_until:%H:%M:%S} UTC."
+        )
         return
     try:
         plan, why_plan = _plan(turn, begin, snapshot.attempt)

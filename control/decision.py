@@ -61,6 +61,7 @@ class AttemptEnd:
     generation: int
     state: str
     because: str
+    ended_by: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control import budgets, exits, standstill, witnesses
+from control import budgets, drills, endings, exits, proposals, scheduler, standstill, witnesses
 from control.checkpoints import quarantine
 from control.choice import GOOD
+from control.decision import Cordon
+from control.endings import Ending
 from control.exits import FirstFailure
 from control.lifecycle import WITH_RANKS, Desired, Happening, State
 from control.lineage import newest_step
@@ -85,7 +87,7 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
     gone = [name for name, each in verdicts.items() if each.fate == "gone"]
     if gone:
         told = "; ".join(f"node {name} is gone ({verdicts[name].because})" for name in gone)
-        _retry(turn, attempt, told, "lost", nodes=gone)
+        _retry(turn, attempt, told, "lost", Ending("lost", node=gone[0]), nodes=gone)
         return
     patience_s = turn.snapshot.run.spec.recovery.unreachable_after_s
     longest_s = max(silent.values())
@@ -94,7 +96,7 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
             f"node {names} has been out of contact for {longest_s:.0f} s "
             f"(recovery.unreachable_after_s is {patience_s:g})"
         )
-        _retry(turn, attempt, cause, "lost")
+        _retry(turn, attempt, cause, "lost", Ending("lost", node=next(iter(silent))))
     elif turn.state in {State.STARTING, State.RUNNING, State.HELD}:
         turn.happen(
             Happening.CONTACT_LOST,
@@ -120,7 +122,8 @@ def _judge_progress(turn: Turn, attempt: Attempt) -> None:
     """End an attempt that hangs."""
     hang = standstill.watch(turn, attempt)
     if hang is not None:
-        _retry(turn, attempt, hang.cause, "failed", told=hang.how, rank=hang.rank)
+        ending = endings.at_rank("hang", hang.rank, turn.snapshot)
+        _retry(turn, attempt, hang.cause, "failed", ending, told=hang.how, rank=hang.rank)
 
 
 def _finish(turn: Turn, attempt: Attempt, finish: exits.Finish) -> None:
@@ -176,7 +179,27 @@ def _fail(turn: Turn, attempt: Attempt, failure: FirstFailure) -> None:
             rank=failure.rank,
         )
     else:
-        _retry(turn, attempt, failure.cause, "failed", told=failure.told, rank=failure.rank)
+        ending = endings.of_failure(failure, turn.snapshot)
+        _retry(turn, attempt, failure.cause, "failed", ending, told=failure.told, rank=failure.rank)
+
+
+def _exclude(turn: Turn, attempt: Attempt, ending: Ending) -> None:
+    """Cordon a node that fails its ranks at each start, if the others can take them."""
+    because = endings.suspect(turn.snapshot, ending)
+    if because is None or ending.node is None:
+        return
+    others = [node for node in turn.snapshot.nodes if node.id != ending.node]
+    placement = turn.snapshot.run.spec.placement
+    if scheduler.could_hold(attempt.plan, placement, others, now=turn.now):
+        turn.cordons.append(Cordon(ending.node, f"Run {turn.snapshot.run.id}: {because}."))
+        turn.tell("node_excluded", f"Cordoned: {because}.", node=ending.node)
+    else:
+        turn.tell(
+            "node_suspected",
+            f"{because[0].upper()}{because[1:]}; it is used all the same, since the other nodes "
+            "cannot take the ranks.",
+            node=ending.node,
+        )
 
 
 def _began_badly(turn: Turn, attempt: Attempt, failure: FirstFailure) -> bool:
@@ -193,17 +216,41 @@ def _began_badly(turn: Turn, attempt: Attempt, failure: FirstFailure) -> bool:
 
 
 def _retry(
-    turn: Turn, attempt: Attempt, cause: str, attempt_state: str, *, told: str = "", **data: object
+    turn: Turn,
+    attempt: Attempt,
+    cause: str,
+    attempt_state: str,
+    ending: Ending,
+    *,
+    told: str = "",
+    **data: object,
 ) -> None:
     """End the attempt for another one to follow, within the budgets."""
+    snapshot = turn.snapshot
+    step = attempt.last_step or attempt.resumed_from_step
+    drill = drills.behind(snapshot.drills, attempt.generation, step)
+    if drill is not None:
+        cause = f"{cause} (drill {drill.fault})"
+        data["drill"] = drill.fault
     sentence = f"{cause}: {told}" if told else cause
-    spent = budgets.spent_on_restarts(turn.snapshot, now=turn.now)
+    by = ending.to_json() | ({"drill": drill.fault} if drill else {})
+    if endings.ran_out_again(snapshot, ending):
+        assert ending.rank is not None, "it is a rank that runs out of memory"
+        advice = proposals.smaller(snapshot, attempt, ending.rank)
+        because = f"{sentence}. Twice at the same place: another try would end so, too. {advice}"
+        turn.give_up("out_of_memory", because, ended_by=by)
+        return
+    if ending.kind == "passing":
+        spent = endings.spent_on_retries(snapshot)
+    else:
+        spent = budgets.spent_on_restarts(snapshot, now=turn.now)
     if spent is not None:
-        turn.give_up("budget_exhausted", f"{sentence}. {spent} A person must look.")
+        turn.give_up("budget_exhausted", f"{sentence}. {spent} A person must look.", ended_by=by)
         return
     if turn.open_requests("pause"):
         turn.desired = Desired.RUNNING  # the hold that was asked for ends with this generation
-    turn.end_attempt(attempt_state, cause)
+    turn.end_attempt(attempt_state, cause, ended_by=by)
+    _exclude(turn, attempt, ending)
     turn.happen(
         Happening.ATTEMPT_FAILED,
         f"{sentence}. Generation {turn.snapshot.run.next_generation} will follow.",

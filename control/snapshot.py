@@ -106,6 +106,7 @@ class Attempt:
             None before the first.
         because: why it ended, in words (`AttemptEnd.because`); empty while it lives.
         stacks: the calls for stacks of its ranks so far.
+        ended_by: what ended it before its time: kind, rank, node (`control.endings.Ending`).
     """
 
     generation: int
@@ -130,6 +131,7 @@ class Attempt:
     last_committed_step: int | None = None
     because: str = ""
     stacks: tuple[Stacks, ...] = ()
+    ended_by: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

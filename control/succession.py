@@ -14,6 +14,7 @@ from typing import Any
 
 from control import restoring
 from control.choice import Choice, choose_before, choose_newest
+from control.endings import cause_kind
 from control.lifecycle import State
 from control.lineage import inherited_lr_windows, inherited_skip
 from control.snapshot import Attempt, Incident, LrWindow, Range, Request, RunSnapshot
@@ -126,7 +127,7 @@ def _after_failure(snapshot: RunSnapshot, newest: Attempt) -> Beginning:
             cause = f"{checkpoint.id} could not be restored: {newest.because}"
             return _continued(snapshot, "fallback", cause, incident=incident)
     cause = newest.because or f"generation {newest.generation} ended"
-    return _continued(snapshot, "restart", cause, incident=incident)
+    return _continued(snapshot, cause_kind(newest), cause, incident=incident)
 
 
 def _rolled_back(

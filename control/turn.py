@@ -6,6 +6,7 @@ stays pure.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -79,19 +80,32 @@ class Turn:
         """Add to the run's history."""
         self.events.append(NewEvent(kind, because, data=data))
 
-    def give_up(self, code: str, because: str, *, attempt_state: str = "failed") -> None:
+    def give_up(
+        self,
+        code: str,
+        because: str,
+        *,
+        attempt_state: str = "failed",
+        ended_by: Mapping[str, Any] | None = None,
+    ) -> None:
         """End the attempt, if one lives, and the run as failed; open requests end with it."""
-        self.end_attempt(attempt_state, because)
+        self.end_attempt(attempt_state, because, ended_by=ended_by)
         self.code = code
         self.refuse_open(because)
         self.happen(Happening.GAVE_UP, because, code=code)
 
-    def end_attempt(self, state: str, because: str) -> None:
-        """End the living attempt, if any; what it was still to do for a person is refused."""
+    def end_attempt(
+        self, state: str, because: str, *, ended_by: Mapping[str, Any] | None = None
+    ) -> None:
+        """End the living attempt, if any; what it was still to do for a person is refused.
+
+        Args:
+            ended_by: what ended it before its time (`AttemptEnd.ended_by`).
+        """
         attempt = self.attempt
         if attempt is None:
             return
-        self.attempt_end = AttemptEnd(attempt.generation, state, because)
+        self.attempt_end = AttemptEnd(attempt.generation, state, because, ended_by)
         for request in self.open_requests():
             if request.kind in _ENDS_WITH_ATTEMPT:
                 self.refuse(request, f"superseded: {because}")

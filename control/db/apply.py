@@ -162,7 +162,9 @@ def _end_attempt(connection: Connection, run: str, end: AttemptEnd, now: datetim
     connection.execute(
         update(tables.attempts)
         .where(a.run == run, a.generation == end.generation, a.ended_at.is_(None))
-        .values(state=end.state, ended_at=now, ended_because=end.because)
+        .values(
+            state=end.state, ended_at=now, ended_because=end.because, ended_by=plain(end.ended_by)
+        )
     )
     connection.execute(tables.slots.delete().where(s.run == run, s.generation == end.generation))
     _supersede_orders(connection, run, end.generation, now)

@@ -94,6 +94,7 @@ def attempt(
         last_committed_step=last_committed_step,
         because=row["ended_because"],
         stacks=stacks(row["stacks"], told),
+        ended_by=row["ended_by"],
     )
 
 

@@ -18,6 +18,7 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("ranks", sa.Column("pulse", sa.JSON(none_as_null=True)))
     op.add_column("attempts", sa.Column("stacks", sa.JSON(none_as_null=True)))
+    op.add_column("attempts", sa.Column("ended_by", sa.JSON(none_as_null=True)))
     op.add_column(
         "nodes", sa.Column("cordoned_because", sa.Text(), server_default="", nullable=False)
     )
@@ -55,5 +56,6 @@ def downgrade() -> None:
     op.drop_table("reaches")
     op.drop_table("stacks")
     op.drop_column("nodes", "cordoned_because")
+    op.drop_column("attempts", "ended_by")
     op.drop_column("attempts", "stacks")
     op.drop_column("ranks", "pulse")

@@ -316,11 +316,15 @@ def applied(snapshot: RunSnapshot, decision: Decision, now: datetime) -> RunSnap
     )
     attempts = list(snapshot.attempts)
     nodes = snapshot.nodes
+    cordoned = {each.node for each in decision.cordons}
+    nodes = tuple(replace(each, cordoned=each.cordoned or each.id in cordoned) for each in nodes)
     orders = snapshot.orders
     found_ranks = snapshot.ranks
     if decision.attempt_end is not None:
         end = decision.attempt_end
-        attempts[-1] = replace(attempts[-1], ended_at=now, state=end.state, because=end.because)
+        attempts[-1] = replace(
+            attempts[-1], ended_at=now, state=end.state, because=end.because, ended_by=end.ended_by
+        )
         nodes = tuple(
             replace(each, taken=each.taken - each.held_here, held_here=frozenset())
             for each in nodes

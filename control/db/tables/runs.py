@@ -67,6 +67,8 @@ attempts = Table(
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("ended_because", Text, nullable=False, default=""),
+    # What ended it before its time (`control.endings.Ending`).
+    Column("ended_by", JSON(none_as_null=True)),
     Column("resumed_from_step", BigInteger, nullable=False, default=0),
     Column("resumed_from_checkpoint", ID),
     Column("skip", JSON, nullable=False),

@@ -160,6 +160,8 @@ def test_a_restart_without_progress_three_times_ends_in_budget_exhausted():
     for _ in range(3):
         ring.kill()
         ring.settle()
+        ring.advance(60)
+        ring.settle()
         ring.ready()
         ring.settle()
         assert ring.snapshot.run.state == "running"

@@ -194,6 +194,7 @@ def test_auto_keeps_its_plan_when_it_restarts_and_makes_another_when_nodes_are_g
     ring.kill()
     ring.turn()
     ring.tell(nodes=(node("elm", 2),))
+    ring.advance(1)
     ring.settle()
     assert ring.snapshot.attempt.plan.replicas == 2
 
