@@ -103,7 +103,7 @@ def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | 
     assert workload is not None, "a plan needs the workload's description"
     if begin.plan is not None:
         return begin.plan, "The plan is as the restore asks."
-    if newest is not None and begin.kind != "amend":
+    if newest is not None and begin.kind != "amend" and newest.cause_kind != "import":
         plan = _unplaced(newest.plan, begin.spec, snapshot)
         if begin.spec.parallel != "auto" or scheduler.could_hold(
             plan, begin.spec.placement, snapshot.nodes, now=turn.now

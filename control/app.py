@@ -14,6 +14,7 @@ from control.api import (
     alerts,
     checkpoints,
     errors,
+    imports,
     nodes,
     plan,
     requests,
@@ -98,7 +99,9 @@ def create_app(
     app.add_middleware(sync.SyncDoor, shell=shell)
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
-    for module in (system, access, nodes, runs, requests, checkpoints, rules, alerts, plan):
+    for module in (
+        *(system, access, nodes, runs, imports, requests, checkpoints, rules, alerts, plan),
+    ):
         app.include_router(module.router)
     return app
 

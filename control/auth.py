@@ -48,6 +48,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/login-codes"): VIEWER,
     ("GET", "/v1/runs"): VIEWER,
     ("POST", "/v1/runs"): OPERATOR,
+    ("POST", "/v1/imports"): OPERATOR,
     ("GET", "/v1/runs/{run}"): VIEWER,
     ("GET", "/v1/runs/{run}/ranks"): VIEWER,
     ("GET", "/v1/runs/{run}/goodput"): VIEWER,

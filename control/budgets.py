@@ -15,7 +15,7 @@ from control.snapshot import Attempt, RunSnapshot
 
 WINDOW = timedelta(hours=24)
 TRIES_PER_CHECKPOINT = 3
-BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend"})
+BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend", "import"})
 
 
 def unattended(attempts: Sequence[Attempt]) -> list[Attempt]:

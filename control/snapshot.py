@@ -95,8 +95,8 @@ class Attempt:
     """One plan under one generation.
 
     Attributes:
-        cause: why it was made, in words; `cause_kind` is start, restart, rollback, restore, resume,
-            amend or fallback.
+        cause: why it was made, in words; `cause_kind` is start, import, restart, rollback, restore,
+            resume, amend or fallback.
         skip: all batch ranges nobody consumes, the parents' included; `own_skip` what this attempt
             added.
         store: address of its TCPStore, once a node told it.

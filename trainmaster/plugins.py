@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -81,6 +82,28 @@ class WithTensorParallel(Protocol):
         """Return a style for each submodule of `layer` whose parameters are to be divided, by its
         name within the layer. What the layer is given and gives stays whole on each rank.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HuggingFaceForm:
+    """How a workload's weights are written for Hugging Face's libraries.
+
+    Attributes:
+        config: the content of `config.json`.
+        names: the name of each parameter there, by its name here.
+    """
+
+    config: Mapping[str, Any]
+    names: Mapping[str, str]
+
+
+@runtime_checkable
+class WithHuggingFace(Protocol):
+    """A workload whose model Hugging Face's libraries know."""
+
+    def hugging_face(self) -> HuggingFaceForm:
+        """Return how its weights are written for them."""
         ...
 
 

@@ -136,6 +136,10 @@ class VerifiedFile:
         self._coming: deque[tuple[int, Future[bytes]]] = deque()
         self._begin: Callable[[int], Future[bytes]] | None = None
 
+    def release(self) -> None:
+        """Forget the block that is kept."""
+        self._kept = None
+
     def expect(self, indexes: Iterable[int], executor: Executor, *, ahead: int) -> None:
         """Have blocks read and hashed by `executor` before they are asked for, `ahead` at a time.
 

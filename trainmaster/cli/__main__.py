@@ -10,6 +10,7 @@ import typer
 
 import trainmaster
 from trainmaster.cli import (
+    adoption,
     checkpoints,
     doctor,
     drill,
@@ -23,6 +24,7 @@ from trainmaster.cli import (
     submit,
     tokens,
     up,
+    weights,
 )
 from trainmaster.cli.later import add_later_command, add_later_commands
 from trainmaster.cli.output import Output
@@ -67,11 +69,12 @@ def build() -> typer.Typer:
         *(read.runs, read.show, read.events, read.alerts, read.incidents, read.checkpoints),
         *(read.nodes, read.goodput, read.logs, read.series, export.export),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
-        *(checkpoints.verify, checkpoints.pin, checkpoints.unpin),
+        *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
         *(nodes.cordon, nodes.uncordon, plan.plan, drill.drill, tokens.audit, doctor.doctor),
         *(processes.control, processes.agent, processes.dashboard),
     ):
         app.command()(command)
+    app.command("import")(adoption.adopt)
     app.add_typer(rules.app, name="rules")
     app.add_typer(tokens.app, name="token")
     add_later_command(rules.app, "test", "Run the cases in a rule file.")

@@ -9,8 +9,6 @@ import typer
 from trainmaster.errors import UserError
 
 COMMANDS = {
-    "import": "Adopt a checkpoint directory.",
-    "export-weights": "Write a checkpoint's weights as safetensors or for Hugging Face.",
     "calibrate": "Measure what nodes and links can do.",
     "backtest": "Try rules on history.",
     "approve": "Let a rule in `ask` mode act.",

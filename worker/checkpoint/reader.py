@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from trainmaster import reshard
 from trainmaster.errors import IntegrityError, UserError
 from trainmaster.manifest import BLOCK_BYTES, Manifest, ShardEntry
 from trainmaster.storage import Storage
@@ -33,7 +34,6 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
-from worker.checkpoint import reshard
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
