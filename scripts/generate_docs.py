@@ -42,13 +42,17 @@ def _metric_row(metric: Metric) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-EXPORTERS = {"agent": "worker/agent/exporter.py", "control": "control/exporter.py"}
+EXPORTERS = (
+    ("agent", "worker/agent/exporter.py"),
+    ("agent", "worker/agent/device_metrics.py"),
+    ("control", "control/exporter.py"),
+)
 
 
 def prometheus_section() -> str:
     """Return what Prometheus reads beside the gauges above: every family that an exporter names."""
     found: dict[str, tuple[str, list[str], str]] = {}
-    for where, path in EXPORTERS.items():
+    for where, path in EXPORTERS:
         for name, kind, text in _families(ROOT / path):
             _, seen, _ = found.get(name, (kind, [], text))
             found[name] = kind, [*seen, where], text

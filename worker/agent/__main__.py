@@ -18,10 +18,12 @@ from trainmaster.errors import ConflictError, TrainmasterError, UserError
 from trainmaster.plugins import add_schedules
 from trainmaster.wire import Device
 from worker.agent import settings as settings_module
-from worker.agent.devices import find_devices
+from worker.agent.device_watch import Health
+from worker.agent.devices import cuda_devices, find_devices
 from worker.agent.exporter import Exporter
 from worker.agent.loop import Agent
 from worker.agent.nest_process import NEST_COMMAND, NestProcess
+from worker.agent.nvml import Nvml, open_nvml
 from worker.agent.readers import Readers, role_at
 from worker.agent.scrapes import serve
 from worker.agent.settings import Settings, default_slots
@@ -57,14 +59,17 @@ def run(settings: Settings, *, nest_command: Sequence[str] = NEST_COMMAND) -> No
     settings.home.prepare()
     with sole_agent(settings.home.node(settings.node)):
         _adopt_orphans()
+        nvml = open_nvml() if settings.use_cuda else None
+        cuda = cuda_devices(nvml, settings.visible_devices) if settings.use_cuda else []
         devices = find_devices(
-            use_cuda=settings.use_cuda,
+            cuda=cuda,
             claimed_kind=settings.emulation.kind,
             claimed_memory_bytes=settings.emulation.memory_bytes,
         )
         exporter = Exporter(
             settings.node,
             devices[0].kind,
+            health=Health({each.index: each for each in cuda} if nvml is not None else {}),
             link_bytes_per_s=slowest_link_bytes_per_s(settings.emulation),
         )
         metrics_port = _serve_metrics(settings, exporter)
@@ -75,7 +80,7 @@ def run(settings: Settings, *, nest_command: Sequence[str] = NEST_COMMAND) -> No
         if nest_before is not None:
             nest_before.signal(signal.SIGKILL)
         try:
-            _serve_node(settings, nest_command, exporter, devices, metrics_port)
+            _serve_node(settings, nest_command, exporter, devices, nvml, metrics_port)
         finally:
             settings.home.forget_process(settings.process_name, os.getpid())
 
@@ -111,6 +116,7 @@ def _serve_node(
     nest_command: Sequence[str],
     exporter: Exporter,
     devices: list[Device],
+    nvml: Nvml | None,
     metrics_port: int,
 ) -> None:
     nest = NestProcess(
@@ -126,6 +132,7 @@ def _serve_node(
             nest=nest,
             exporter=exporter,
             devices=devices,
+            nvml=nvml,
             slots=slots,
             metrics_port=metrics_port,
         )

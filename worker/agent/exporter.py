@@ -23,6 +23,8 @@ from prometheus_client.registry import Collector
 
 from trainmaster.metrics import STEP_METRICS
 from trainmaster.spool import Frames, last_measured, numbers
+from worker.agent import device_metrics
+from worker.agent.device_watch import Health
 from worker.agent.records import RankRecord
 
 LINGER_S = 5.0
@@ -121,14 +123,23 @@ class Exporter(Collector):
     """Collects what the ranks of a node have shown. Fed by the agent, read by scrapes.
 
     Args:
+        health: of the node's CUDA devices, filled by their watch.
         link_bytes_per_s: what the node's slowest link can carry, where its profile says so; without
             it there is no saturation to tell.
     """
 
-    def __init__(self, node: str, device_kind: str, *, link_bytes_per_s: float | None) -> None:
+    def __init__(
+        self,
+        node: str,
+        device_kind: str,
+        *,
+        link_bytes_per_s: float | None,
+        health: Health | None = None,
+    ) -> None:
         self._node = node
         self._device_kind = device_kind
         self._link_bytes_per_s = link_bytes_per_s
+        self.health = health or Health({})
         self._lock = threading.Lock()
         self._ranks: dict[tuple[str, int], tuple[str, _RankSeries]] = {}
         self._past: dict[tuple[str, int], _RankSeries] = {}
@@ -180,6 +191,7 @@ class Exporter(Collector):
             ranks = [series for _, series in self._ranks.values()]
             first = [series for series in ranks if series.is_first]
             yield self._node_info()
+            yield from device_metrics.families(self._node, self.health)
             for metric in _GAUGES.values():
                 shown = first if metric.name in _RUN_SCOPED else ranks
                 yield _gauge(

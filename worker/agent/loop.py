@@ -18,6 +18,7 @@ from typing import Any
 from trainmaster import __version__
 from trainmaster.wire import Assignment, Device, Sync
 from worker.agent.chores import Chores, log_tail
+from worker.agent.device_watch import DeviceWatch
 from worker.agent.drills import DrillWatch
 from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
@@ -25,6 +26,7 @@ from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.launcher import Launcher
 from worker.agent.neighbours import Neighbours
 from worker.agent.nest_process import NestProcess
+from worker.agent.nvml import Nvml
 from worker.agent.reconcile import RankKey, reconcile, waits
 from worker.agent.records import RankRecord
 from worker.agent.settings import Settings
@@ -61,6 +63,7 @@ class Agent:
         nest: NestProcess,
         exporter: Exporter,
         devices: list[Device],
+        nvml: Nvml | None = None,
         slots: int,
         metrics_port: int | None,
     ) -> None:
@@ -102,6 +105,13 @@ class Agent:
             wake=self.wake,
         )
         self._drills = DrillWatch(settings.node)
+        self._device_watch = DeviceWatch(
+            nvml,
+            exporter.health,
+            executor=self._watching,
+            tell=self._tell,
+            wake=self.wake,
+        )
         self._stacks = StackWatch(executor=self._watching, tell=self._tell, wake=self.wake)
         self._neighbours = Neighbours(settings.node, executor=self._watching, wake=self.wake)
         self._assignments: list[Assignment] = []
@@ -152,6 +162,7 @@ class Agent:
         self._look_at_spools(now)
         self._suffer_drills(now)
         self._chores.poll()
+        self._device_watch.poll(now)
         self._stacks.offer(self._assignments, self._launcher.known(), self._launcher.stacks)
         self._stacks.poll()
         self._neighbours.look(self._assignments, now, cut_off=self._exchange.troubled)

@@ -59,6 +59,7 @@ class Settings:
         process_name: the name under which the agent stands in the process records.
         nest_environment: what the nest and its ranks inherit: no secrets of ours.
         use_cuda: whether CUDA devices are used where there are any.
+        visible_devices: CUDA_VISIBLE_DEVICES, which ranks inherit.
         retention_s: how long a closed attempt's spools are kept after they are stored.
     """
 
@@ -76,6 +77,7 @@ class Settings:
     process_name: str
     nest_environment: Mapping[str, str]
     use_cuda: bool = True
+    visible_devices: str | None = None
     retention_s: float = RETENTION_S
 
     @property
@@ -120,6 +122,7 @@ def read(
         process_name=env.get("TRAINMASTER_PROCESS_NAME") or "agent",
         nest_environment=nest_environment(env, home, address),
         use_cuda=_devices(env) == "auto",
+        visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
     )
 
 

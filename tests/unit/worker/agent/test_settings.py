@@ -11,7 +11,7 @@ from trainmaster.errors import UserError
 from trainmaster.home import Home
 from trainmaster.ids import node_id_of
 from trainmaster.wire import Device
-from worker.agent.devices import device_of_slot, find_devices, parse_nvidia_smi
+from worker.agent.devices import device_of_slot, find_devices, parse_nvidia_smi, seen_of
 from worker.agent.settings import MIN_SLOTS, default_slots, read
 
 
@@ -141,8 +141,14 @@ def test_a_node_may_leave_its_cuda_devices_alone(tmp_path: Path):
 
 
 def test_devices_in_an_error_state_are_left_out():
-    listing = "NVIDIA A100, 40960\nTesla V100-PCIE, 16384\nGPU is lost, [Unknown Error]\n"
+    listing = (
+        "0, GPU-a1, NVIDIA A100, 40960\n1, GPU-b2, GPU is lost, [Unknown Error]\n"
+        "2, GPU-c3, Tesla V100-PCIE, 16384\n"
+    )
     devices = parse_nvidia_smi(listing)
+    assert [device.index for device in devices] == [0, 2]
+    assert [each.index for each in seen_of(devices, "2,GPU-a,7,0")] == [2, 0]
+    assert seen_of(devices, "") == []
     assert [(device.name, device.memory_bytes >> 30) for device in devices] == [
         ("NVIDIA A100", 40),
         ("Tesla V100-PCIE", 16),
