@@ -86,6 +86,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/nodes/{node}/uncordon"): OPERATOR,
     ("POST", "/v1/plan"): VIEWER,
     ("GET", "/v1/prometheus/targets"): VIEWER,
+    ("GET", "/v1/prometheus/rules"): VIEWER,
     ("GET", "/v1/unreadable"): VIEWER,
     ("GET", "/v1/tokens"): ADMIN,
     ("POST", "/v1/tokens"): ADMIN,

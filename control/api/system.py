@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+import yaml
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from control import promql
 from control.api import sync
 from control.api.answers import Answer
 from control.api.context import WithShell
 from control.api.door import DoorRoute
 from control.api.errors import answer_error
-from control.db import listings, unreadable
+from control.db import listings, rulebook, unreadable
 from control.exporter import CONTENT_TYPE, exposition
 from trainmaster import __version__
-from trainmaster.errors import UnavailableError
+from trainmaster.errors import NotFoundError, UnavailableError
 from trainmaster.metrics import BY_NAME, DERIVED
 
 router = APIRouter(route_class=DoorRoute, tags=["system"])
@@ -113,6 +117,23 @@ def targets(shell: WithShell) -> Response:
             if node["metrics_port"] is not None and node["state"] != "lost"
         ]
     )
+
+
+@router.get("/v1/prometheus/rules")
+def prometheus_rules(
+    shell: WithShell, pack: Annotated[str, Query(max_length=200)] = rulebook.DEFAULT_PACK
+) -> Response:
+    """Give the rules of a pack as a rule file for Prometheus; what cannot be said there is named in
+    its head.
+    """
+    with shell.db.read() as connection:
+        if rulebook.unknown(connection, pack):
+            raise NotFoundError(f"there is no pack of rules named {pack!r}, and no such rule")
+        found = promql.export(rulebook.active(connection, pack))
+    head = ["# Made from the rules of Trainmaster (docs/prometheus.md); edit them there."]
+    head += [f"# Left out: {json.dumps(name)}: {why}." for name, why in found.left_out]
+    text = yaml.safe_dump({"groups": found.groups}, allow_unicode=True, sort_keys=False, width=120)
+    return Response("\n".join([*head, text]), media_type="application/yaml")
 
 
 def _host(address: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from control.clock import SystemClock
 from control.db import tables
@@ -335,6 +336,27 @@ def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> No
     assert f'trainmaster_run_state{{run="{scene.run}",state="paused"}} 0.0' in text
     assert f'trainmaster_restarts_total{{run="{scene.run}"}} 0.0' in text
     assert "trainmaster_checkpoint_age_seconds" in text
+
+
+def test_prometheus_gets_the_rules_as_yaml_and_what_it_cannot_watch_is_named(here: Plane) -> None:
+    full = {
+        "name": "disk of '{{ x }}'",
+        "metric": "memory_used_ratio",
+        "when": {"condition": "above", "value": 0.8},
+    }
+    here.people["operator"].post("/v1/rules", {"rules": [full], "pack": "mine"}, expect=201)
+    viewer = here.people["viewer"]
+    answer = viewer.call("GET", "/v1/prometheus/rules")
+    assert answer.headers["content-type"].startswith("application/yaml")
+    assert '# Left out: "gradient not finite": it counts steps' in answer.text
+    groups = yaml.safe_load(answer.text)["groups"]
+    assert {"alert", "expr", "labels"} <= groups[1]["rules"][0].keys()
+    mine = viewer.call("GET", "/v1/prometheus/rules", params={"pack": "mine"})
+    assert [each["alert"] for each in yaml.safe_load(mine.text)["groups"][1]["rules"]] == [
+        "disk of '{{ x }}'"
+    ]
+    nobody = viewer.call("GET", "/v1/prometheus/rules", params={"pack": "none"})
+    assert (nobody.status_code, nobody.json()["code"]) == (404, "not_found")
 
 
 def test_series_over_http_are_as_the_contract_has_them(here: Plane, scene: Scene) -> None:
