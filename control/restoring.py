@@ -23,6 +23,7 @@ from trainmaster.batches import batches_of_steps, normalise
 from trainmaster.document import Document, problems_of
 from trainmaster.errors import SpecError, UserError
 from trainmaster.plan import ParallelAsk, Plan, resolve, workload_problems
+from trainmaster.spec import other_bits, parallel_problem
 
 MAX_SKIP_STEPS = 1_000_000
 MAX_LR_FACTOR = 10.0
@@ -216,10 +217,14 @@ def _plan(snapshot: RunSnapshot, args: Mapping[str, Any]) -> Plan | None:
         ask = ParallelAsk.model_validate(dict(asked))
     except ValidationError as error:
         raise SpecError(problems_of(error, ParallelAsk, Document(dict(asked)))) from error
+    spec = snapshot.run.spec
+    problem = parallel_problem(spec.train, ask) or other_bits(spec, spec.train, ask)
+    if problem is not None:
+        raise UserError(f"plan: {problem}.")
     plan = resolve(
         ask,
         num_layers=workload.num_layers,
-        global_batch=snapshot.run.spec.train.global_batch,
+        global_batch=spec.train.global_batch,
     )
     problems = workload_problems(
         plan, tensor_units=workload.tensor_units, brings_optimizer=workload.brings_optimizer

@@ -20,7 +20,7 @@ from control.snapshot import OrderStatus, Request
 from control.turn import Turn
 from trainmaster.errors import UserError
 from trainmaster.orders import NUMERIC_FAULTS
-from trainmaster.spec import RunSpec
+from trainmaster.spec import RunSpec, other_bits
 
 ANSWER_WITHIN_S = 60.0
 """How long ranks that are to stop may say nothing before their attempt is ended."""
@@ -233,6 +233,9 @@ def _amended_spec(turn: Turn, request: Request) -> RunSpec:
                 f"{path} cannot be amended: the steps so far were made with it. Submit a new run "
                 "instead."
             )
+    problem = other_bits(turn.snapshot.run.spec, spec.train, spec.parallel)
+    if problem is not None:
+        raise UserError(f"{problem}.")
     reached = newest_step(turn.snapshot)
     if spec.train.steps < reached:
         raise UserError(

@@ -19,15 +19,21 @@ reason below.
 
 """
 
+_AGAIN = """
+Activations may be computed again instead of kept, in every cell of the table that is proven, with
+the same bits as without; `make matrix` runs each of them with each of these:
+
+"""
+
 _NOTES = """
-`offload` other than in these columns is refused, as is any `recompute`. ZeRO 3 needs equal shares,
+`offload` other than in these columns is refused. ZeRO 3 needs equal shares,
 and is proven with those. A schedule of a third party is run from its order of work by torch's
 runtime, as the built-in ones are, and may stand in the same cells. `sync_every`, `bucket_mb`,
 `train.precision` and the optimizers are taken in any cell; tests try them in a few.
 
-Bit for bit holds where micro-batches are of one size. With ZeRO it needs parts of a whole number of
-vectors (16 values), too: the fused AdamW may round the last few values of a tensor otherwise, and a
-tensor ends where a part does.
+Bit for bit holds where micro-batches are of one size, as determinism.md says. With ZeRO it needs
+parts of a whole number of vectors (16 values), too: the fused AdamW may round the last few values
+of a tensor otherwise, and a tensor ends where a part does.
 
 All of this has been run on CPUs, over Gloo, on one machine.
 """
@@ -51,8 +57,17 @@ def matrix_page() -> str:
                 ]
                 kind, parts = "ragged" if ragged else "alike", "2 or more" if tensor else "1"
                 rows.append(f"| `{schedule}` | {kind} | {parts} | {' | '.join(marks)} |\n")
+    again = [
+        "| schedule | `recompute: selective` | `recompute: full` |\n",
+        "|---|---|---|\n",
+        *(
+            f"| `{schedule}` | {_mark(Cell(schedule, recompute='selective'), letters)} | "
+            f"{_mark(Cell(schedule, recompute='full'), letters)} |\n"
+            for schedule in cells.built_in()
+        ),
+    ]
     told = "".join(f"- **{letter}**: {reason}\n" for reason, letter in letters.items())
-    return f"{_HEAD}{''.join(rows)}\nRefused because:\n\n{told}{_NOTES}"
+    return f"{_HEAD}{''.join(rows)}{_AGAIN}{''.join(again)}\nRefused because:\n\n{told}{_NOTES}"
 
 
 def _offloads(zero: Zero) -> tuple[Offload, ...]:

@@ -38,7 +38,7 @@ def left(plan: Plan, *, global_batch: int) -> list[str]:
     if plan.stages > 1 and not MICRO_BATCH_SHARE[0] <= of_replica <= MICRO_BATCH_SHARE[1]:
         count = share / plan.micro_batch
         found.append(
-            f"a replica takes {count:.3g} micro-batches a step, outside of 4 to 8: fewer leave "
+            f"A replica takes {count:.3g} micro-batches a step, outside of 4 to 8: fewer leave "
             "stages idle while a pipeline fills, more are so small that a device is not busy. With "
             "more than 8 stages, more micro-batches than 8 are right."
         )

@@ -1,5 +1,5 @@
-"""Which combinations of schedule, ZeRO level, tensor parallelism, ragged pipelines and offload the
-runtime carries out: one table for the refusals, the documentation and the tests.
+"""Which combinations of schedule, ZeRO level, tensor parallelism, ragged pipelines, offload and
+recomputing the runtime carries out: one table for the refusals, the documentation and the tests.
 
 A cell is proven when a test trains in it and compares losses, gradient norms and weights with a
 single process (`make matrix` runs them all). Every other cell is refused by name, with the reason:
@@ -16,9 +16,11 @@ from trainmaster.schedules import KNOWN
 
 Zero = Literal[0, 1, 2, 3]
 Offload = Literal["none", "optimizer", "parameters"]
+Recompute = Literal["none", "selective", "full"]
 
 ZEROS: Final[tuple[Zero, ...]] = (0, 1, 2, 3)
 OFFLOADS: Final[tuple[Offload, ...]] = ("none", "optimizer", "parameters")
+RECOMPUTES: Final[tuple[Recompute, ...]] = ("none", "selective", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Cell:
     tensor: bool = False
     ragged: bool = False
     offload: Offload = "none"
+    recompute: Recompute = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,26 @@ def refusals(cell: Cell) -> tuple[Refusal, ...]:
         found.append(
             Refusal("offload", "'parameters' needs zero 3; use 'optimizer' with zero 0 to 2")
         )
+    if cell.recompute == "selective" and _splits_backward(cell):
+        found.append(
+            Refusal(
+                "recompute",
+                "'selective' keeps what it keeps for one backward, and the schedule makes two of "
+                "it; use 'full'",
+            )
+        )
     return tuple(found)
+
+
+def _splits_backward(cell: Cell) -> bool:
+    return cell.schedule in KNOWN and KNOWN[cell.schedule].splits_backward
 
 
 def _of_zero_3(cell: Cell) -> Iterator[Refusal]:
     """Yield what ZeRO 3 does not go with: torch's sharding of parameters learns from autograd that
     a backward has ended, and has all replicas compute each layer together.
     """
-    if cell.schedule in KNOWN and KNOWN[cell.schedule].splits_backward:
+    if _splits_backward(cell):
         yield Refusal(
             "zero",
             "3 gives wrong gradients, without an error, where a schedule splits the backward; use "
@@ -109,7 +124,8 @@ def all_cells() -> Iterator[Cell]:
             for tensor in (False, True):
                 for zero in ZEROS:
                     for offload in OFFLOADS:
-                        yield Cell(schedule, zero, tensor, ragged, offload)
+                        for recompute in RECOMPUTES:
+                            yield Cell(schedule, zero, tensor, ragged, offload, recompute)
 
 
 def name_of(cell: Cell) -> str:
@@ -118,4 +134,5 @@ def name_of(cell: Cell) -> str:
     words += ["tensor"] if cell.tensor else []
     words += ["ragged"] if cell.ragged else []
     words += [f"offload-{cell.offload}"] if cell.offload != "none" else []
+    words += [f"recompute-{cell.recompute}"] if cell.recompute != "none" else []
     return "-".join(words)

@@ -138,7 +138,27 @@ def segments(plan: Plan, tensor: int = 0) -> tuple[Segment, ...]:
     return tuple(found)
 
 
-def sample_range(plan: Plan, replica: int) -> tuple[int, int]:
-    """Return the half-open range of positions in a batch that `replica` processes."""
-    first = sum(pipeline.micro_batches for pipeline in plan.pipelines[:replica]) * plan.micro_batch
-    return first, first + plan.pipelines[replica].micro_batches * plan.micro_batch
+def first_micro_batch(plan: Plan, replica: int) -> int:
+    """Return the number, from 0, of the first micro-batch of a pass that `replica` takes."""
+    return sum(pipeline.micro_batches for pipeline in plan.pipelines[:replica])
+
+
+def leaves_of(plan: Plan, replica: int, passes: int) -> list[int]:
+    """Return the numbers, from 0, of the micro-batches of a step of `passes` passes that `replica`
+    takes, in order.
+    """
+    first, count = first_micro_batch(plan, replica), plan.pipelines[replica].micro_batches
+    return [
+        number * plan.micro_batches + first + each
+        for number in range(passes)
+        for each in range(count)
+    ]
+
+
+def sample_range(plan: Plan, replica: int, global_batch: int) -> tuple[int, int]:
+    """Return the half-open range of positions in a batch that `replica` processes. Where
+    micro-batches do not divide the batch, the last one of all is short.
+    """
+    first = first_micro_batch(plan, replica) * plan.micro_batch
+    end = first + plan.pipelines[replica].micro_batches * plan.micro_batch
+    return first, min(end, global_batch)

@@ -8,18 +8,17 @@ each of its places is taken by so many ranks. Who does what follows from the pla
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from trainmaster import cells
-from trainmaster.cells import Cell, Offload, Zero
+from trainmaster.cells import Cell, Offload, Recompute, Zero
 from trainmaster.errors import Problem, SpecError
 from trainmaster.schedules import KNOWN
 
 MIB = 1 << 20
 
-Recompute = Literal["none", "selective", "full"]
 Positive = Annotated[int, Field(ge=1)]
 DEFAULT_VIRTUAL = 2
 """Stages per rank of a schedule that takes any number of them."""
@@ -184,7 +183,7 @@ def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
     micro_batch = ask.micro_batch or _default_micro_batch(ask, global_batch)
     pipelines = tuple(
         Pipeline(layers=layers, micro_batches=share, nodes=nodes)
-        for layers, share, nodes in _pipelines(ask, num_layers, global_batch // micro_batch)
+        for layers, share, nodes in _pipelines(ask, num_layers, -(-global_batch // micro_batch))
     )
     plan = Plan(
         micro_batch=micro_batch,
@@ -207,13 +206,14 @@ def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
 def plan_problems(plan: Plan, *, num_layers: int, global_batch: int) -> list[Problem]:
     """Return why `plan` cannot run this model with this batch; empty when it can."""
     problems = []
-    if plan.micro_batches * plan.micro_batch != global_batch:
+    needed = -(-global_batch // plan.micro_batch)
+    if plan.micro_batches != needed:
         problems.append(
             Problem(
                 "parallel.shares" if len(plan.pipelines) > 1 else "parallel.micro_batch",
                 f"{plan.micro_batches} micro-batches of {plan.micro_batch} samples make "
                 f"{plan.micro_batches * plan.micro_batch}, but train.global_batch is "
-                f"{global_batch}",
+                f"{global_batch}: it takes {needed}",
             )
         )
     shares = {pipeline.micro_batches for pipeline in plan.pipelines}
@@ -329,7 +329,9 @@ def virtual_of(ask: ParallelAsk) -> int:
 
 def cell_of(plan: Plan) -> Cell:
     """Return the cell of `trainmaster.cells` that a plan lies in."""
-    return Cell(plan.schedule, plan.zero, plan.tensor > 1, plan.is_ragged, plan.offload)
+    return Cell(
+        plan.schedule, plan.zero, plan.tensor > 1, plan.is_ragged, plan.offload, plan.recompute
+    )
 
 
 def _refused(cell: Cell) -> list[Problem]:
@@ -339,16 +341,8 @@ def _refused(cell: Cell) -> list[Problem]:
 def _unproven(ask: ParallelAsk) -> list[Problem]:
     """Refuse by name each cell that no test compares with a single process."""
     cuts = {tuple(each.layers) for each in ask.pipelines or ()}
-    cell = Cell(ask.schedule, ask.zero, ask.tensor > 1, len(cuts) > 1, ask.offload)
-    problems = _refused(cell)
-    if ask.recompute != "none":
-        problems.append(
-            Problem(
-                "parallel.recompute",
-                f"{ask.recompute!r} is not proven in this version; leave it at 'none'",
-            )
-        )
-    return problems
+    cell = Cell(ask.schedule, ask.zero, ask.tensor > 1, len(cuts) > 1, ask.offload, ask.recompute)
+    return _refused(cell)
 
 
 def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem]:
@@ -363,17 +357,16 @@ def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem
                 f"are possible{per_rank}",
             )
         )
-    if ask.micro_batch is not None and global_batch % ask.micro_batch:
-        fitting = _nearest_divisor(global_batch, ask.micro_batch)
+    if ask.micro_batch is not None and ask.micro_batch > global_batch:
         problems.append(
             Problem(
                 "parallel.micro_batch",
-                f"train.global_batch {global_batch} is not divisible by micro_batch "
-                f"{ask.micro_batch}; {fitting} would fit",
+                f"{ask.micro_batch} is more than train.global_batch {global_batch}; at most that "
+                "would fit",
             )
         )
     elif ask.pipelines is None and ask.shares is None:
-        micro_batches = global_batch // (ask.micro_batch or 1)
+        micro_batches = -(-global_batch // (ask.micro_batch or 1))
         if micro_batches % ask.replicas:
             problems.append(
                 Problem(

@@ -87,6 +87,7 @@ class TrainSpec(Strict):
     global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    determinism: Literal["run", "layout"] = "run"
     batch_ramp_steps: Annotated[int, Field(ge=0, le=100_000)] = 0
     optimizer: OptimizerSpec = OptimizerSpec()
     skip: list[Range] = []
@@ -183,19 +184,9 @@ class RunSpec(Strict):
         cls, asked: Literal["auto"] | ParallelAsk, info: ValidationInfo
     ) -> Literal["auto"] | ParallelAsk:
         train = info.data.get("train")
-        if not isinstance(train, TrainSpec):
-            return asked
-        if train.batch_ramp_steps and (asked == "auto" or asked.sync_every == 1):
-            raise ValueError(
-                "train.batch_ramp_steps lets the passes of a step grow from 1 to sync_every, which "
-                "is 1: give it a larger one"
-            )
-        name = train.optimizer.name
-        if name in NEED_WHOLE_PARAMETERS and asked != "auto" and (asked.zero or asked.tensor > 1):
-            raise ValueError(
-                f"train.optimizer.name {name} keeps statistics over whole rows and columns: it "
-                f"needs zero 0 and tensor 1, not {asked.zero} and {asked.tensor}"
-            )
+        problem = parallel_problem(train, asked) if isinstance(train, TrainSpec) else None
+        if problem is not None:
+            raise ValueError(problem)
         return asked
 
     @field_validator("name")
@@ -205,6 +196,57 @@ class RunSpec(Strict):
         if problem:
             raise ValueError(problem)
         return name
+
+
+def parallel_problem(train: TrainSpec, asked: Literal["auto"] | ParallelAsk) -> str | None:
+    """Return why a `parallel` section does not go with how a run trains, or None."""
+    if train.batch_ramp_steps and (asked == "auto" or asked.sync_every == 1):
+        return (
+            "train.batch_ramp_steps lets the passes of a step grow from 1 to sync_every, which is "
+            "1: give it a larger one"
+        )
+    name = train.optimizer.name
+    if name in NEED_WHOLE_PARAMETERS and asked != "auto" and (asked.zero or asked.tensor > 1):
+        return (
+            f"train.optimizer.name {name} keeps statistics over whole rows and columns: it needs "
+            f"zero 0 and tensor 1, not {asked.zero} and {asked.tensor}"
+        )
+    if train.determinism == "run":
+        return None
+    if asked == "auto" or asked.micro_batch is None:
+        return (
+            "train.determinism 'layout' needs a micro_batch of your own: a sum over other "
+            "micro-batches has other bits, and 'auto' may choose anew"
+        )
+    if asked.tensor > 1:
+        return (
+            f"train.determinism 'layout' needs tensor 1, not {asked.tensor}: a matrix product that "
+            "is cut in two has other bits"
+        )
+    if asked.zero:
+        return (
+            f"train.determinism 'layout' needs zero 0, not {asked.zero}: where a tensor is "
+            "divided, the fused optimizer may round its last values otherwise"
+        )
+    return None
+
+
+def other_bits(
+    before: RunSpec, train: TrainSpec, asked: Literal["auto"] | ParallelAsk
+) -> str | None:
+    """Return why going on so would change the bits that a run was promised in any layout, or
+    None.
+    """
+    was = before.parallel
+    if "run" in (before.train.determinism, train.determinism) or was == "auto" or asked == "auto":
+        return None
+    if asked.micro_batch == was.micro_batch:
+        return None
+    return (
+        f"parallel.micro_batch {asked.micro_batch} would change the bits that train.determinism "
+        f"'layout' promises: the steps so far were made with micro-batches of {was.micro_batch}. "
+        "Leave it at that, or amend determinism"
+    )
 
 
 def _is_finite(value: object) -> bool:

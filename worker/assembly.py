@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trainmaster.batches import normalise
 from trainmaster.errors import Problem, SpecError
-from trainmaster.layout import RankRole, roles, sample_range
+from trainmaster.layout import RankRole, first_micro_batch, roles, sample_range
 from trainmaster.plan import workload_problems
 from trainmaster.plugins import WithOptimizer, WithTensorParallel, Workload, load_workload
 from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
@@ -21,6 +21,7 @@ from worker.data.agreement import (
 )
 from worker.data.batches import BatchReader
 from worker.devices import ComputeDevice
+from worker.draws import Draws
 from worker.emulation import Pace, message_s
 from worker.faults import Faults
 from worker.launch import Launch, Link
@@ -65,11 +66,13 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     reads_data = role.is_first_stage or role.is_last_stage
     with calling("dataset()"):
         dataset = workload.dataset() if reads_data else None
+    positions = sample_range(plan, role.replica, spec.train.global_batch)
     reader = BatchReader(
         dataset,
         seed=spec.train.seed,
         batch_size=spec.train.global_batch,
-        positions=sample_range(plan, role.replica),
+        positions=positions,
+        size=plan.pipelines[role.replica].micro_batches * plan.micro_batch,
         wants_inputs=role.is_first_stage,
         wants_targets=role.is_last_stage,
         device=device,
@@ -116,9 +119,11 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             role.replica,
             on_host=plan.offload == "optimizer",
             is_mixed=groups.replicas_cross(plan, joined.kinds),
+            is_ordered=spec.train.determinism == "layout",
         ),
         links=links,
     )
+    draws = Draws(spec.train.seed, first_micro_batch(plan, role.replica))
     inbox = InboxFile(launch.inbox)
     return Machinery(
         plan=plan,
@@ -126,6 +131,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         groups=joined,
         layers=layers,
         reader=reader,
+        draws=draws,
         pipeline=Pipeline(
             layers,
             workload=workload,
@@ -136,6 +142,8 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             collector=gradients,
             precision=spec.train.precision,
             device=device,
+            draws=draws,
+            samples=positions[1] - positions[0],
             input_M=None if first is None else first[: plan.micro_batch],
         ),
         gradients=gradients,

@@ -1,16 +1,19 @@
-"""One bucket of gradients: what a backward fills, its sums, and their way over the wire.
+"""One bucket of gradients: its sums, and their way over the wire.
 
 How replicas share (ZeRO) shows here alone:
 
 - 0: the sums are all-reduced, and every replica updates all it holds.
 - 1: the sums are all-reduced; each replica updates its rows and gives them to the others. The
   optimizer's state is shared out.
-- 2: the sums are scattered, so that each replica gets those of its rows; the rest, and the
-  buffer of micro-batch gradients, are given back until the next step begins.
+- 2: the sums are scattered, so that each replica gets those of its rows; the rest is given back
+  until the next step begins.
 
 In a step the sums of all micro-batches are whole on each replica in all three: scattering after
 each micro-batch would send them once for each of them. ZeRO 3 does (`worker.sharded`): there
 everything that arrives here is of this rank's rows, and summed over replicas.
+
+Where sums are ordered (`determinism: layout`) they are not reduced on the way but gathered, and
+every replica adds them up in the one order (`worker.ordered`).
 """
 
 from __future__ import annotations
@@ -19,17 +22,14 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-import numpy as np
 import torch
-from torch.distributed.tensor import DTensor
 
 from worker.carrier import Carrier, Trip
+from worker.ordered import Covers, OrderedSums
 from worker.parameters import Held, Piece, num_bytes, part_of, piece_of
+from worker.sums import Sums, rounded_in_place
 from worker.workload import layer_of
-
-SUM_DTYPE: Final = torch.float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Sharing:
         on_host: whether the optimizer and its state live in host memory.
         is_mixed: whether replicas are on different kinds of devices, which round differently: each
             updates a part and gives it to the others, whatever `zero` says.
+        is_ordered: whether sums have the same bits however replicas share.
     """
 
     zero: int
@@ -62,6 +63,7 @@ class Sharing:
     replica: int
     on_host: bool = False
     is_mixed: bool = False
+    is_ordered: bool = False
 
     @property
     def parts(self) -> int:
@@ -84,14 +86,6 @@ class Sharing:
         return self.zero == 2 and self.num_replicas > 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Buffers:
-    """Flat: what a backward fills, and the sums of that."""
-
-    gradients: torch.Tensor
-    sums: torch.Tensor
-
-
 class Bucket:
     """Some parameters of one segment and dtype."""
 
@@ -106,8 +100,9 @@ class Bucket:
         self.ranks = ranks
         self._carrier = carrier
         self._sharing = sharing
-        self._num_elements = sum(one.local.numel() for one in parameters)
-        self._buffers: _Buffers | None = None
+        self.sums: Sums = OrderedSums(parameters) if sharing.is_ordered else Sums(parameters)
+        self._total: torch.Tensor | None = None
+        self._covers: Covers = ()
         self._received: torch.Tensor | None = None
         self._gathered: torch.Tensor | None = None
         self._trip: Trip | None = None
@@ -130,7 +125,6 @@ class Bucket:
             sum(part_of(one.local, sharing.parts, part).numel() for one in parameters)
             for part in range(sharing.parts)
         )
-        self.open()
 
     @property
     def pieces(self) -> list[Piece]:
@@ -139,85 +133,81 @@ class Bucket:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the sums; nothing where this rank keeps them to itself."""
-        return 0 if self._carrier is None else self._num_elements * SUM_DTYPE.itemsize
+        """Bytes of the sums that go over the wire; nothing where this rank keeps them to itself."""
+        if self._carrier is None:
+            return 0
+        return self.sums.num_elements * self.sums.dtype.itemsize * max(1, self._most_blocks)
 
     @property
-    def laps(self) -> int:
-        """How often the sums go round the ring of replicas: a scatter once, an all-reduce twice."""
-        return 1 if self._sharing.scatters else 2
+    def laps(self) -> float:
+        """How often the sums go round the ring of replicas: a scatter once, an all-reduce twice.
+        Where they are gathered, each replica's own go round.
+        """
+        if self._sharing.is_ordered:
+            return float(self._sharing.num_replicas)
+        return 1.0 if self._sharing.scatters else 2.0
+
+    @property
+    def _most_blocks(self) -> int:
+        return max(map(len, self._covers), default=0)
 
     @property
     def num_weight_bytes(self) -> int:
         """Bytes of the parameters themselves."""
         return num_bytes(one.local for one in self.parameters)
 
-    def open(self) -> None:
-        """Begin a step: all gradients and sums are 0."""
+    def open(self, covers: Covers) -> None:
+        """Begin a step: nothing has been added up.
+
+        Args:
+            covers: of ordered sums, what blocks each replica's micro-batches make.
+        """
         self.has_left = False
-        self._received = None
-        if self._sharing.scatters:
-            for piece in self.pieces:
-                piece.updated.grad = None
-        if self._buffers is not None:
-            self._buffers.gradients.zero_()
-            self._buffers.sums.zero_()
-            return
-        dtype = self.parameters[0].local.dtype
-        self._buffers = _Buffers(
-            torch.zeros(self._num_elements, dtype=dtype),
-            torch.zeros(self._num_elements, dtype=SUM_DTYPE),
-        )
-        for one, flat in zip(self.parameters, self._cut(self._buffers.gradients), strict=True):
-            gradient = flat.view_as(one.local)
-            if isinstance(one.parameter, DTensor):
-                data = one.parameter
-                one.parameter.grad = DTensor.from_local(
-                    gradient,
-                    data.device_mesh,
-                    data.placements,
-                    run_check=False,
-                    shape=data.shape,
-                    stride=data.stride(),
-                )
-            else:
-                one.parameter.grad = gradient
+        self._received = self._total = None
+        self._covers = covers
+        for one in self.parameters:
+            one.parameter.grad = None
+        for piece in self.pieces:
+            piece.updated.grad = None
+        self.sums.open()
 
-    def gather(self) -> None:
-        """Add what the backward of one micro-batch left in the parameters' gradients."""
-        assert self._buffers is not None, "the step has begun"
-        _add(self._buffers.sums, self._buffers.gradients)
-        self._buffers.gradients.zero_()
-
-    def send(self, factor: float) -> None:
-        """Measure the sums times `factor` and send them to the other replicas."""
-        assert self._buffers is not None, "the step has begun"
-        sums = self._buffers.sums
-        if factor != 1.0:
-            sums.mul_(factor)
+    def send(self, factor: float, leaf: int) -> None:
+        """Add what is left of micro-batch `leaf`, the last one; measure the sums times `factor` and
+        send them to the other replicas.
+        """
+        self.sums.take_all()
+        self.sums.end(leaf)
         self.has_left = True
-        self.own = self.summed = measured(self.parameters, self._cut(sums))
+        if isinstance(self.sums, OrderedSums) and self._carrier is not None:
+            packed = self.sums.packed(factor, self._most_blocks)
+            self.own = self.summed = self._measured(self.sums.total() * factor)
+            self._received = packed.new_empty(self._sharing.num_replicas, *packed.shape)
+            self._start(self._carrier.all_gather(self._received.view(-1), packed.view(-1)))
+            return
+        total = self.sums.total()
+        if factor != 1.0:
+            total.mul_(factor)
+        self.own = self.summed = self._measured(total)
+        self._total = total
         if self._carrier is None:
             return
+        if not self._sharing.scatters:
+            self._start(self._carrier.all_reduce(total))
+            return
+        packed = self._packed(total)
+        self._total = None
+        self.sums.release()
+        self._received = torch.empty_like(packed)
+        # Gloo's own reduce-scatter is an all-reduce of which the rest is thrown away.
+        self._start(self._carrier.all_to_all(self._received, packed))
+
+    def _start(self, trip: Trip) -> None:
+        self._trip = trip
         self._left, self._arrived = time.perf_counter(), 0.0
-        if self._sharing.scatters:
-            packed = self._packed(sums)
-            self._close()
-            self._received = torch.empty_like(packed)
-            # Gloo's own reduce-scatter is an all-reduce of which the rest is thrown away.
-            self._trip = self._carrier.all_to_all(self._received, packed)
-        else:
-            self._trip = self._carrier.all_reduce(sums)
-        self._trip.then(self._note_arrival)
+        trip.then(self._note_arrival)
 
     def _note_arrival(self, _: object) -> None:
         self._arrived = time.perf_counter()
-
-    def _close(self) -> None:
-        """Give back what is not needed until the next step."""
-        self._buffers = None
-        for one in self.parameters:
-            one.parameter.grad = None
 
     def receive(self) -> tuple[float, float]:
         """Wait for the sums over all replicas and measure them; return when this bucket left and
@@ -229,35 +219,36 @@ class Bucket:
         self._trip.wait()
         self._trip = None
         arrived = self._arrived or time.perf_counter()  # the note may come after the wait
-        if self._received is not None:
+        if isinstance(self.sums, OrderedSums):
+            assert self._received is not None, "gathered"
+            self._total, self._received = self.sums.complete(self._received, self._covers), None
+            self.summed = self._measured(self._total)
+        elif self._received is not None:
             first, *others = self._received.view(self._sharing.parts, -1).unbind()
             self._received = sum(others, first)
             mine = [one for one in self.parameters if self._piece_of[one.name] is not None]
             self.summed = measured(mine, self._own_parts(self._received))
         else:
-            assert self._buffers is not None, "all-reduced in place"
-            self.summed = measured(self.parameters, self._cut(self._buffers.sums))
+            assert self._total is not None, "all-reduced in place"
+            self.summed = self._measured(self._total)
         return self._left, arrived
 
     def publish(self, factor: float) -> None:
         """Make the sums times `factor` the gradients of the pieces."""
+        dtype = self.parameters[0].local.dtype
         if self._received is not None:
-            gradients = (self._received * factor).to(self.parameters[0].local.dtype)
-            found = zip(self.pieces, self._own_parts(gradients), strict=True)
+            gradients = self._own_parts(rounded_in_place(self._received, factor, dtype))
         else:
-            assert self._buffers is not None, "the step has begun"
-            _scale(self._buffers.sums, factor, self._buffers.gradients)
-            views = zip(self.parameters, self._cut(self._buffers.gradients), strict=True)
-            by_name = {one.name: flat.view_as(one.local) for one, flat in views}
+            assert self._total is not None, "the sums have arrived"
+            flat = self.sums.cut(rounded_in_place(self._total, factor, dtype))
+            by_name = {
+                one.name: part.view_as(one.local)
+                for one, part in zip(self.parameters, flat, strict=True)
+            }
             parts, part = self._sharing.parts, self._sharing.part
-            found = zip(
-                self.pieces,
-                [part_of(by_name[piece.name], parts, part) for piece in self.pieces],
-                strict=True,
-            )
-        for piece, gradient in found:
-            if piece.updated.grad is None or piece.updated.grad.data_ptr() != gradient.data_ptr():
-                piece.updated.grad = gradient.view_as(piece.updated).to(piece.updated.device)
+            gradients = [part_of(by_name[piece.name], parts, part) for piece in self.pieces]
+        for piece, gradient in zip(self.pieces, gradients, strict=True):
+            piece.updated.grad = gradient.view_as(piece.updated).to(piece.updated.device)
 
     def give(self) -> None:
         """Hand what this rank has updated to the parameters, and to the other replicas."""
@@ -267,10 +258,11 @@ class Bucket:
         if self._sharing.parts == 1:
             return
         dtype = self.parameters[0].local.dtype
-        mine = torch.zeros(self._part_elements, dtype=dtype)
+        device = self.parameters[0].local.device
+        mine = torch.zeros(self._part_elements, dtype=dtype, device=device)
         for piece, flat in zip(self.pieces, self._own_parts(mine), strict=True):
             flat.copy_(piece.target.reshape(-1))
-        self._gathered = torch.empty(self._sharing.parts * self._part_elements, dtype=dtype)
+        self._gathered = mine.new_empty(self._sharing.parts * self._part_elements)
         assert self._carrier is not None, "there are other replicas"
         self._trip = self._carrier.all_gather(self._gathered, mine)
 
@@ -290,8 +282,8 @@ class Bucket:
                 offset = end
         self._trip = self._gathered = None
 
-    def _cut(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        return list(flat.split([one.local.numel() for one in self.parameters]))
+    def _measured(self, total: torch.Tensor) -> Measured:
+        return measured(self.parameters, self.sums.cut(total))
 
     def _own_parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a buffer that holds this rank's parts one after the other."""
@@ -301,10 +293,10 @@ class Bucket:
     def _packed(self, sums: torch.Tensor) -> torch.Tensor:
         """Return the sums ordered by the replica that they go to, each part equally long."""
         parts = self._sharing.parts
-        packed = torch.zeros(parts * self._part_elements, dtype=SUM_DTYPE)
+        packed = sums.new_zeros(parts * self._part_elements)
         views = [
             flat.view_as(one.local)
-            for one, flat in zip(self.parameters, self._cut(sums), strict=True)
+            for one, flat in zip(self.parameters, self.sums.cut(sums), strict=True)
         ]
         for part in range(parts):
             offset = part * self._part_elements
@@ -313,26 +305,6 @@ class Bucket:
                 packed[offset : offset + rows.numel()] = rows.reshape(-1)
                 offset += rows.numel()
         return packed
-
-
-def _add(sums: torch.Tensor, values: torch.Tensor) -> None:
-    """Add values of a smaller dtype. NumPy mixes dtypes in a third of torch's time, with the same
-    bits, where it has them.
-    """
-    if values.dtype is torch.bfloat16:
-        sums.add_(values)
-        return
-    with np.errstate(all="ignore"):
-        np.add(sums.numpy(), values.numpy(), out=sums.numpy())
-
-
-def _scale(sums: torch.Tensor, factor: float, out: torch.Tensor) -> None:
-    """Write `sums` times `factor`, rounded once; as `_add`."""
-    if out.dtype is torch.bfloat16:
-        torch.mul(sums, factor, out=out)
-        return
-    with np.errstate(all="ignore"):
-        np.multiply(sums.numpy(), factor, out=out.numpy(), casting="same_kind")
 
 
 def measured(parameters: Sequence[Held], values: Sequence[torch.Tensor]) -> Measured:

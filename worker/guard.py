@@ -9,7 +9,7 @@ per replica. Only rank 0 fills in an order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,8 @@ from worker.bucket import Norms
 Told = tuple[OrderWord, int]
 """An order as rank 0 tells it: (word, seq)."""
 NO_ORDER: Told = (OrderWord.NONE, 0)
+Loss = tuple[float, float]
+"""(sum, weight)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,13 @@ class Contribution:
     """What one rank saw of a step.
 
     Attributes:
+        losses: of its replica's micro-batches, by their number in the step; on the last stage.
         own: its gradients before they were summed over replicas.
         summed: its gradients after; with zero 2, its rows of them.
         span_s: the duration of its whole pass.
     """
 
-    loss_sum: float
-    weight: float
+    losses: Mapping[int, Loss]
     own: Norms
     summed: Norms
     span_s: float
@@ -85,9 +87,15 @@ class Status:
 
 
 class StatusVector:
-    """The layout of the status vector of one plan."""
+    """The layout of the status vector of one plan.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        is_ordered: whether losses and weights are added up in the order of micro-batches, whatever
+            the layout; each has a slot of its own then.
+    """
+
+    def __init__(self, plan: Plan, *, is_ordered: bool = False) -> None:
+        self._num_losses = plan.micro_batches * plan.sync_every if is_ordered else 1
         self._num_layers, self._num_replicas, self._num_ranks = (
             plan.num_layers,
             plan.replicas,
@@ -107,13 +115,17 @@ class StatusVector:
         if role.is_first_stage and speaks:
             spans[role.replica] = seen.span_s
         non_finite = [0.0] * self._num_ranks
-        non_finite[role.rank] = seen.own.num_non_finite + (not math.isfinite(seen.loss_sum))
+        loss_sums, weights = [0.0] * self._num_losses, [0.0] * self._num_losses
+        for number, (loss_sum, weight) in seen.losses.items():
+            loss_sums[min(number, self._num_losses - 1)] += loss_sum
+            weights[min(number, self._num_losses - 1)] += weight
+        non_finite[role.rank] = seen.own.num_non_finite + (not math.isfinite(sum(loss_sums)))
         word, seq = seen.order
         return [
             float(word),
             float(seq),
-            seen.loss_sum if speaks else 0.0,
-            seen.weight if speaks else 0.0,
+            *(loss_sums if speaks else [0.0] * self._num_losses),
+            *(weights if speaks else [0.0] * self._num_losses),
             *layers,
             *replicas,
             *spans,
@@ -122,14 +134,15 @@ class StatusVector:
 
     def decode(self, total: Sequence[float]) -> Status:
         """Read the sum of all ranks' vectors."""
-        word, seq, loss_sum, weight, *rest = total
+        word, seq, *rest = total
+        loss_sums, rest = rest[: self._num_losses], rest[self._num_losses :]
+        weights, rest = rest[: self._num_losses], rest[self._num_losses :]
+        loss_sum, weight = _added(loss_sums), _added(weights)
         layers, rest = rest[: self._num_layers], rest[self._num_layers :]
         replicas, rest = rest[: self._num_replicas], rest[self._num_replicas :]
         spans, non_finite = rest[: self._num_replicas], rest[self._num_replicas :]
         assert len(non_finite) == self._num_ranks, "the vector has the layout of another plan"
-        square = 0.0
-        for layer in layers:
-            square += layer
+        square = _added(layers)
         divisor = weight if weight > 0 else math.nan
         return Status(
             loss=loss_sum / divisor,
@@ -140,6 +153,14 @@ class StatusVector:
             spans_s=tuple(spans),
             order=(OrderWord(int(word)), int(seq)),
         )
+
+
+def _added(values: Sequence[float]) -> float:
+    """Add up from left to right; `sum` is more exact from Python 3.12 on."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
 
 
 def share(vector: Sequence[float], group: dist.ProcessGroup) -> list[float]:

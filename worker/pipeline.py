@@ -16,7 +16,9 @@ from trainmaster.layout import RankRole
 from trainmaster.plan import Plan
 from trainmaster.plugins import Workload
 from trainmaster.schedules import Schedule, named, order_of
+from worker import guard
 from worker.devices import ComputeDevice
+from worker.draws import Draws
 from worker.groups import Groups
 from worker.order_runtime import run_order
 from worker.precision import Precision, computing_in
@@ -28,12 +30,14 @@ from worker.workload import StageLayers
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass over a share gave. Sums and weights are the replica's on its last stage and 0
-    elsewhere.
+    """What one pass over a share gave.
+
+    Attributes:
+        losses: (sum, weight) of each micro-batch in order, on the replica's last stage; nothing
+            elsewhere.
     """
 
-    loss_sum: float
-    weight: float
+    losses: tuple[guard.Loss, ...]
     span_s: float
 
 
@@ -56,14 +60,22 @@ class Pipeline:
         collector: Collector,
         precision: Precision,
         device: ComputeDevice,
+        draws: Draws,
+        samples: int,
         input_M: torch.Tensor | None,
     ) -> None:
+        """Args:
+        samples: of the replica's share. Where its last micro-batch holds fewer than the others, the
+            rest of it is padding, which counts for nothing.
+        """
         self._workload = workload
         self._precision = precision
         self._device = device.torch_device
+        self._draws = draws
+        self._num_layers = plan.num_layers
         self._loss_scale = 1.0
         self._meter = meter
-        self._weights: list[torch.Tensor | float] = []
+        self._losses: dict[int, tuple[torch.Tensor, torch.Tensor | float]] = {}
         schedule = named(plan.schedule)
         self._stages: list[MeasuredStage] = make_stages(
             layers,
@@ -74,11 +86,15 @@ class Pipeline:
             collector,
             precision,
             device,
+            plan.recompute,
+            draws,
             input_M,
             groups.relay,
             crosses=groups.pipeline_crosses,
         )
         micro_batches = plan.pipelines[role.replica].micro_batches
+        self._last = micro_batches - 1
+        self._samples_of_last = samples - self._last * plan.micro_batch
         # The divisor is the weight of all replicas, known only after the pass.
         self._schedule = (
             self._of_torch(schedule, micro_batches)
@@ -117,22 +133,28 @@ class Pipeline:
             loss_scale: what losses are multiplied by before their backward.
         """
         started = time.perf_counter()
-        self._weights.clear()
+        self._losses.clear()
         self._loss_scale = loss_scale
         for stage in self._stages:
             stage.is_final = is_final
-        losses: list[torch.Tensor] = []
         args = () if inputs is None else (inputs,)
-        self._schedule.step(*args, target=targets, losses=losses, return_outputs=False)
-        loss_sum = sum(float(loss.detach()) for loss in losses) / loss_scale
-        weights = [float(weight) for weight in self._weights]
-        for micro_batch, each in enumerate(weights):
-            refuse_weight(each, of=f"micro-batch {micro_batch}")
-        weight = sum(weights)
-        return Pass(loss_sum, weight, time.perf_counter() - started)
+        self._schedule.step(*args, target=targets, return_outputs=False)
+        losses = tuple(
+            (float(total) / loss_scale, float(weight))
+            for _, (total, weight) in sorted(self._losses.items())
+        )
+        for micro_batch, (_, weight) in enumerate(losses):
+            refuse_weight(weight, of=f"micro-batch {micro_batch}")
+        return Pass(losses, time.perf_counter() - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
+        micro_batch = self._stages[-1].micro_batch
+        if micro_batch == self._last:
+            output_M, target_M = (each[: self._samples_of_last] for each in (output_M, target_M))
+        self._draws.seed(self._num_layers)
         with self._meter.computing("loss", 0), computing_in(self._precision, self._device):
             loss, weight = loss_parts(self._workload.loss(output_M, target_M))
-        self._weights.append(weight)
-        return loss if self._loss_scale == 1.0 else loss.float() * self._loss_scale
+        if self._loss_scale != 1.0:
+            loss = loss.float() * self._loss_scale
+        self._losses[micro_batch] = loss.detach(), weight
+        return loss

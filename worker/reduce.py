@@ -4,7 +4,8 @@ A micro-batch's gradients are float32, and their bits do not depend on the layou
 in float64 until the update: in whatever order micro-batches and replicas are added, the rounded
 result is the same but for about one value in 10^8. So a run's losses do not drift apart between
 layouts, which float32 sums let them do within a hundred steps. The price is twice the bytes on the
-wire, and eight more per parameter in memory.
+wire, and four more per parameter in memory: a micro-batch's gradients are added as they come, and
+not kept.
 
 Parameters lie in buckets. During the last backward of a stage each bucket is sent off as soon as
 its last gradient is there, while the backward goes on; what a schedule computes later (weights'
@@ -23,14 +24,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from trainmaster.layout import Stage
-from worker.bucket import SUM_DTYPE, Bucket, Norms, Sharing, added
+from worker.bucket import Bucket, Norms, Sharing, added
 from worker.emulation import ring_s
 from worker.groups import SegmentGroup
 from worker.launch import Link
+from worker.ordered import Covers
 from worker.parameters import Held, Piece
+from worker.sums import SUM_DTYPE
 from worker.workload import layer_of
 
 __all__ = ["Gradients", "Norms", "Sharing", "Synchronisation"]
@@ -61,6 +63,17 @@ class Synchronisation:
 NOTHING: Final = Synchronisation(0.0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """A stage whose last backward runs: its buckets by segment, how many gradients each still waits
+    for, and which micro-batch it is.
+    """
+
+    segments: list[list[Bucket]]
+    waiting: dict[Bucket, int]
+    leaf: int
+
+
 class Gradients:
     """The gradients of all parameters of a rank, in buckets of at most `bucket_bytes` (or one
     parameter) on the wire, segment by segment.
@@ -84,7 +97,9 @@ class Gradients:
         self._sharing = sharing
         self._links = links
         self._factor = 1.0
-        self._hooks: list[RemovableHandle] = []
+        self._first_leaf = 0
+        self._armed: dict[int, _Leaving] = {}
+        """By stage: its last backward runs."""
         self._stages: dict[int, list[list[Bucket]]] = {stage.index: [] for stage in stages}
         for each in reversed(segments):
             first, end = each.segment.first_layer, each.segment.end_layer
@@ -95,6 +110,10 @@ class Gradients:
                 for run in partition(mine, bucket_bytes)
             ]
             self._stages[stage.index].append(buckets)
+            for bucket in buckets:
+                for index, one in enumerate(bucket.parameters):
+                    taken = self._taken(stage.index, bucket, index)
+                    one.parameter.register_post_accumulate_grad_hook(taken)
         self._left: list[Bucket] = []
         """In order of departure."""
 
@@ -113,54 +132,66 @@ class Gradients:
         """What the optimizer of this rank updates."""
         return [piece for bucket in self.buckets for piece in bucket.pieces]
 
-    def begin(self, factor: float = 1.0) -> None:
-        """Begin a new step, whose sums are to be multiplied by `factor`."""
+    def begin(self, factor: float = 1.0, covers: Covers = ()) -> None:
+        """Begin a new step, whose sums are to be multiplied by `factor`.
+
+        Args:
+            covers: of ordered sums, what blocks each replica's micro-batches make.
+        """
         self._factor = factor
         self._left = []
         for bucket in self.buckets:
-            bucket.open()
+            bucket.open(covers)
 
-    def gather(self, stage: int) -> None:
-        """Add what the backward of one micro-batch left in the gradients of a stage."""
+    def begin_pass(self, first_leaf: int) -> None:
+        """Begin a pass, of whose micro-batches this rank's first is the step's `first_leaf`-th."""
+        self._first_leaf = first_leaf
+
+    def _taken(self, stage: int, bucket: Bucket, index: int) -> Callable[[torch.Tensor], None]:
+        """Return what is called when a backward has a gradient: it is added up at once, and in a
+        stage's last backward each bucket leaves as soon as it is full.
+        """
+
+        def taken(parameter: torch.Tensor) -> None:
+            bucket.sums.take(index)
+            leaving = self._armed.get(stage)
+            if leaving is not None:
+                leaving.waiting[bucket] -= 1
+                self._send_full(leaving, bucket)
+
+        return taken
+
+    def _send_full(self, leaving: _Leaving, bucket: Bucket) -> None:
+        [segment] = [each for each in leaving.segments if bucket in each]
+        for each in segment:
+            if leaving.waiting[each] > 0:
+                break
+            if not each.has_left:
+                self._send(each, leaving.leaf)
+
+    def gather(self, stage: int, micro_batch: int) -> None:
+        """Add what the backward of a micro-batch has left in the gradients of a stage."""
         for segment in self._stages[stage]:
             for bucket in segment:
-                bucket.gather()
+                bucket.sums.take_all()
+                bucket.sums.end(self._first_leaf + micro_batch)
 
-    def arm(self, stage: int) -> None:
+    def arm(self, stage: int, micro_batch: int) -> None:
         """Send each bucket of a stage off as soon as the backward that begins now has filled it."""
-        for segment in self._stages[stage]:
-            waiting = {bucket: len(bucket.parameters) for bucket in segment}
-            for bucket in segment:
-                for one in bucket.parameters:
-                    told = self._told(bucket, segment, waiting)
-                    hook = one.parameter.register_post_accumulate_grad_hook(told)
-                    self._hooks.append(hook)
-
-    def _told(
-        self, bucket: Bucket, segment: list[Bucket], waiting: dict[Bucket, int]
-    ) -> Callable[[torch.Tensor], None]:
-        def told(parameter: torch.Tensor) -> None:
-            waiting[bucket] -= 1
-            for each in segment:
-                if waiting[each] > 0:
-                    break
-                if not each.has_left:
-                    self._send(each)
-
-        return told
+        segments = self._stages[stage]
+        waiting = {bucket: len(bucket.parameters) for each in segments for bucket in each}
+        self._armed[stage] = _Leaving(segments, waiting, self._first_leaf + micro_batch)
 
     def close(self, stage: int) -> None:
         """Send off what is left of a stage: its last gradient is there."""
-        while self._hooks:
-            self._hooks.pop().remove()
-        for segment in self._stages[stage]:
+        leaving = self._armed.pop(stage)
+        for segment in leaving.segments:
             for bucket in segment:
                 if not bucket.has_left:
-                    self._send(bucket)
+                    self._send(bucket, leaving.leaf)
 
-    def _send(self, bucket: Bucket) -> None:
-        bucket.gather()
-        bucket.send(self._factor)
+    def _send(self, bucket: Bucket, leaf: int) -> None:
+        bucket.send(self._factor, leaf)
         self._left.append(bucket)
 
     def finish(self) -> Synchronisation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trainmaster.errors import Problem, SpecError
@@ -45,6 +46,8 @@ def restore(assignment: Assignment, parts: Machinery) -> Position:
         "train.batch_ramp_steps": assignment.spec.train.batch_ramp_steps,
     }
     refuse_other_steps(found.state, steps)
+    if assignment.spec.train.determinism == "layout":
+        refuse_other_micro_batch(found.manifest.layout, assignment.plan.micro_batch)
     state = optimizer_tensors(found.manifest, parts.gradients.pieces)
     found.load(named_for_loading(parts.layers, state, parts.role))
     refuse_counters_ahead(state, applied_updates=position.applied_updates)
@@ -75,3 +78,21 @@ def refuse_other_steps(state: dict[str, Any], now: dict[str, int]) -> None:
     ]
     if problems:
         raise SpecError(problems)
+
+
+def refuse_other_micro_batch(layout: Mapping[str, Any], now: int) -> None:
+    """Refuse to go on with other bits where the same ones were promised in any layout.
+
+    Args:
+        layout: the checkpoint's.
+
+    Raises:
+        SpecError: its micro-batches were of another size.
+    """
+    saved = layout.get("micro_batch", now)
+    if saved != now:
+        message = (
+            f"{now} would change the bits that train.determinism 'layout' promises: the checkpoint "
+            f"was made with micro-batches of {saved}; leave it at that, or amend determinism"
+        )
+        raise SpecError([Problem("parallel.micro_batch", message)])

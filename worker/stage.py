@@ -14,9 +14,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage
 
+from trainmaster.cells import Recompute
 from trainmaster.layout import RankRole, Stage
 from worker.devices import HOST, ComputeDevice, Relay
+from worker.draws import Draws
 from worker.precision import Precision, computing_in
+from worker.recompute import computed_once, running
 from worker.staging import Staging
 from worker.timeline import Meter
 from worker.user_code import REDUCIBLE, calling, problem, told
@@ -31,12 +34,12 @@ RankOf = Callable[[int], int]
 class Collector(Protocol):
     """Takes what backwards leave in the parameters' gradients of a stage."""
 
-    def gather(self, stage: int) -> None:
+    def gather(self, stage: int, micro_batch: int) -> None:
         """One micro-batch's gradients are whole."""
         ...
 
-    def arm(self, stage: int) -> None:
-        """The backward that begins now is the stage's last of this step."""
+    def arm(self, stage: int, micro_batch: int) -> None:
+        """The backward that begins now, of this micro-batch, is the stage's last of this step."""
         ...
 
     def close(self, stage: int) -> None:
@@ -50,6 +53,7 @@ class MeasuredStage(PipelineStage):
 
     Attributes:
         is_final: whether the pass that runs is the last one of its step.
+        micro_batch: the one that went forward last.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class MeasuredStage(PipelineStage):
         collector: Collector,
         precision: Precision,
         staging: Staging,
+        draws: Draws,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -68,10 +73,14 @@ class MeasuredStage(PipelineStage):
         self._meter = meter
         self._collector = collector
         self._staging = staging
+        self._draws = draws
         self.is_final = True
+        self.micro_batch = 0
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         """Run one micro-batch forward."""
+        self.micro_batch = fwd_chunk_id
+        self._draws.choose(fwd_chunk_id)
         self._staging.land(("activation", fwd_chunk_id))
         with (
             self._meter.computing("forward", self._num_layers),
@@ -95,18 +104,19 @@ class MeasuredStage(PipelineStage):
         is_last = last_backward and self.is_final
         with self._meter.computing("backward", self._num_layers):
             if is_last:
-                self._collector.arm(self.stage_index)
+                self._collector.arm(self.stage_index, bwd_chunk_id)
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
-            self._hand_over(is_last)
+            self._hand_over(bwd_chunk_id, is_last)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Compute the weights' gradients of one micro-batch."""
         is_last = last_backward and self.is_final
         with self._meter.computing("weights", self._num_layers):
             if is_last:
-                self._collector.arm(self.stage_index)
-            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
-            self._hand_over(is_last)
+                self._collector.arm(self.stage_index, bwd_chunk_id)
+            with computed_once():
+                super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+            self._hand_over(bwd_chunk_id, is_last)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to receive the activation of a micro-batch."""
@@ -131,11 +141,11 @@ class MeasuredStage(PipelineStage):
         no inference to clean up after.
         """
 
-    def _hand_over(self, is_last: bool) -> None:
+    def _hand_over(self, micro_batch: int, is_last: bool) -> None:
         if is_last:
             self._collector.close(self.stage_index)
         else:
-            self._collector.gather(self.stage_index)
+            self._collector.gather(self.stage_index, micro_batch)
 
 
 def make_stages(
@@ -147,6 +157,8 @@ def make_stages(
     collector: Collector,
     precision: Precision,
     device: ComputeDevice,
+    recompute: Recompute,
+    draws: Draws,
     input_M: torch.Tensor | None,
     relay: Relay,
     *,
@@ -167,7 +179,7 @@ def make_stages(
     made = []
     output_M: torch.Tensor | None = None
     for stage in role.stages:
-        part = layers.part(stage.first_layer, stage.end_layer)
+        part = layers.part(stage.first_layer, stage.end_layer, run=running(recompute), draws=draws)
         if stage.index > 0:
             own = rank_of(stage.index - 1) == role.stage
             input_M = output_M if own else device.put(_receive(rank_of(stage.index - 1), group))
@@ -192,6 +204,7 @@ def make_stages(
                 collector=collector,
                 precision=precision,
                 staging=Staging(relay, crosses=crosses),
+                draws=draws,
             )
         )
     return made

@@ -5,26 +5,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-import torch
-
 from trainmaster.batches import Range, batch_of_step, passes_of
-from trainmaster.layout import RankRole
+from trainmaster.layout import RankRole, first_micro_batch
 from trainmaster.plan import Plan
 from trainmaster.pulse import Activity
 from trainmaster.spec import TrainSpec
 from worker import guard
 from worker.data.batches import BatchReader
+from worker.draws import Draws
 from worker.faults import Faults
 from worker.groups import Groups
 from worker.optimizer import LrWindows, Optimizer, lr_factor
+from worker.ordered import Covers, covers_of
 from worker.orders import OrderDesk
-from worker.pipeline import Pass, Pipeline
+from worker.pipeline import Pipeline
 from worker.precision import TRIES, LossScale
 from worker.reduce import Gradients, Synchronisation
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
 from worker.timeline import Meter
-from worker.workload import StageLayers, step_seed
+from worker.workload import StageLayers
 
 _CLIP_EPSILON = 1e-6
 
@@ -71,6 +71,7 @@ class Machinery:
     groups: Groups
     layers: StageLayers
     reader: BatchReader
+    draws: Draws
     pipeline: Pipeline
     gradients: Gradients
     optimizer: Optimizer
@@ -80,6 +81,15 @@ class Machinery:
     data_sha256: str | None
     desk: OrderDesk | None
     """Rank 0's; the others hear its orders in the status."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """What all passes of a step gave together, and the seconds spent on data."""
+
+    losses: dict[int, guard.Loss]
+    span_s: float
+    data_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,10 @@ class Stepper:
     ) -> None:
         self._parts = parts
         self._course = course
-        self._vector = guard.StatusVector(parts.plan)
+        self._is_ordered = course.train.determinism == "layout"
+        self._vector = guard.StatusVector(parts.plan, is_ordered=self._is_ordered)
+        self._covers: dict[int, Covers] = {}
+        """By the number of passes; none where sums are not ordered."""
         self.applied_updates = applied_updates
         self.loss_scale = loss_scale
         self._boundary = time.perf_counter()
@@ -186,18 +199,17 @@ class Stepper:
             order: what rank 0 has told in this step already.
         """
         parts = self._parts
-        parts.gradients.begin(poison / self.loss_scale.factor)
-        torch.manual_seed(
-            step_seed(self._course.train.seed, step, parts.role.replica, parts.role.stage)
-        )
-        result, data_s = self._passes(batch)
+        passes = len(self._course.passes(batch))
+        if self._is_ordered and passes not in self._covers:
+            self._covers[passes] = covers_of(parts.plan, passes)
+        parts.gradients.begin(poison / self.loss_scale.factor, self._covers.get(passes, ()))
+        result = self._passes(batch)
         with parts.spool.pulse.doing(Activity.WAIT):
             sync = parts.gradients.finish()
         if parts.desk is not None and order == guard.NO_ORDER:
             order = parts.desk.next()
         told = guard.Contribution(
-            result.loss_sum,
-            result.weight,
+            result.losses,
             parts.gradients.own_norms(),
             parts.gradients.summed_norms(),
             result.span_s,
@@ -205,29 +217,31 @@ class Stepper:
         )
         with parts.spool.pulse.doing(Activity.WAIT):
             vector = guard.share(self._vector.encode(told, parts.role), parts.groups.world)
-        return _Seen(self._vector.decode(vector), sync, data_s)
+        return _Seen(self._vector.decode(vector), sync, result.data_s)
 
-    def _passes(self, batch: int) -> tuple[Pass, float]:
-        """Run all passes of a step; return what they gave together, and the seconds spent on
-        data.
-        """
+    def _passes(self, batch: int) -> _Passes:
+        """Run all passes of a step."""
         parts, runs = self._parts, self._course.passes(batch)
-        loss_sum = weight = span_s = data_s = 0.0
-        for run in runs:
+        losses: dict[int, guard.Loss] = {}
+        span_s = data_s = 0.0
+        for number, run in enumerate(runs):
             started = time.perf_counter()
             with parts.spool.pulse.doing(Activity.DATA):
                 share = parts.reader.read(run)
             data_s += time.perf_counter() - started
+            leaf = number * parts.plan.micro_batches
+            leaf += first_micro_batch(parts.plan, parts.role.replica)
+            parts.gradients.begin_pass(leaf)
+            parts.draws.begin(run)
             seen = parts.pipeline.run(
                 share.inputs,
                 share.targets,
                 is_final=run == runs[-1],
                 loss_scale=self.loss_scale.factor,
             )
-            loss_sum += seen.loss_sum
-            weight += seen.weight
+            losses.update(enumerate(seen.losses, start=leaf))
             span_s += seen.span_s
-        return Pass(loss_sum, weight, span_s), data_s
+        return _Passes(losses, span_s, data_s)
 
     def begin_after_wait(self) -> None:
         """Count the next step from now: what lay before (starting, holding) belongs to no step."""

@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from worker.draws import Draws
+from worker.recompute import Run, plainly
 from worker.user_code import (
     calling,
     named,
@@ -28,30 +30,46 @@ class StageLayers(nn.Module):
 
     What each layer gives must not change its shape or dtype from one micro-batch to the next: other
     stages, and other layouts, have been prepared for what it gave first.
+
+    Args:
+        run: how each layer is run forward.
+        draws: what layers draw while they are trained; None for whatever torch draws next.
     """
 
-    def __init__(self, modules: Mapping[int, nn.Module]) -> None:
+    def __init__(
+        self, modules: Mapping[int, nn.Module], *, run: Run = plainly, draws: Draws | None = None
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleDict({str(layer): module for layer, module in modules.items()})
-        self._gave: dict[str, tuple[torch.Size, torch.dtype]] = {}
+        self._modules_in_order = tuple(modules.items())
+        self._run = run
+        self._draws = draws
+        self._gave: dict[int, tuple[torch.Size, torch.dtype]] = {}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for name, layer in self.layers.items():
-            x = layer(x)
+        draws = self._draws if self.training else None
+        for index, layer in self._modules_in_order:
+            if draws is not None:
+                draws.seed(index)
+            x = self._run(layer, x)
             if not isinstance(x, torch.Tensor):
-                raise problem(f"layer {name} gives {named(x)}; a layer must give one tensor")
-            gave = self._gave.setdefault(name, (x.shape, x.dtype))
+                raise problem(f"layer {index} gives {named(x)}; a layer must give one tensor")
+            gave = self._gave.setdefault(index, (x.shape, x.dtype))
             if gave != (x.shape, x.dtype):
                 raise problem(
-                    f"layer {name} gives {told(x.shape, x.dtype)}, but {told(*gave)} on its first "
+                    f"layer {index} gives {told(x.shape, x.dtype)}, but {told(*gave)} on its first "
                     "run: what a layer gives must keep its shape and dtype"
                 )
         return x
 
-    def part(self, first_layer: int, end_layer: int) -> StageLayers:
+    def part(
+        self, first_layer: int, end_layer: int, *, run: Run = plainly, draws: Draws | None = None
+    ) -> StageLayers:
         """Return the layers [first_layer, end_layer): the same modules, not copies."""
         chosen = range(first_layer, end_layer)
-        return StageLayers({layer: self.layers[str(layer)] for layer in chosen})
+        return StageLayers(
+            {layer: self.layers[str(layer)] for layer in chosen}, run=run, draws=draws
+        )
 
 
 def layer_of(parameter_name: str) -> int:
@@ -64,12 +82,6 @@ def layer_seed(seed: int, layer: int) -> int:
     layer.
     """
     digest = hashlib.sha256(f"initial weights\0{seed}\0{layer}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
-def step_seed(seed: int, step: int, replica: int, stage: int) -> int:
-    """Return the seed of what a workload draws in one step (dropout): the same after a restart."""
-    digest = hashlib.sha256(f"draws\0{seed}\0{step}\0{replica}\0{stage}".encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 

@@ -130,7 +130,7 @@ def _check_restore(shell: Shell, run: str, args: bodies.RestoreArgs) -> RunSnaps
 
 
 def _amended(shell: Shell, run: str, args: bodies.AmendArgs) -> RunSpec:
-    spec = checked(shell, args.spec)
+    spec = checked(shell, args.spec).spec
     with shell.db.read() as connection:
         before = RunSpec.model_validate(queries.run_row(connection, run)["spec"])
     fixed = [

@@ -36,12 +36,13 @@ def submit(
     given = body.spec if body.spec is not None else body.text
     assert given is not None, "the body has one of them"
     key = body.idempotency_key or idempotency_key
-    spec = checked(shell, given)
+    found = checked(shell, given)
     with shell.db.write() as connection:
         run, is_new = asking.submit(
             connection,
-            spec,
-            store=_store(shell, spec),
+            found.spec,
+            store=_store(shell, found.spec),
+            bands_left=found.bands_left,
             actor=caller.actor,
             key=key,
             now=shell.clock.now(),

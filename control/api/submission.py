@@ -5,6 +5,7 @@ every problem at once.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select
@@ -14,7 +15,7 @@ from control.db import chores, fleet, rulebook, tables
 from control.liveness import may_take_ranks
 from control.scheduler import fits
 from control.snapshot import Node
-from trainmaster import document
+from trainmaster import bands, document
 from trainmaster.document import Document
 from trainmaster.errors import Problem, SpecError, UnavailableError
 from trainmaster.plan import ParallelAsk, Plan, resolve, short_dataset, workload_problems
@@ -34,7 +35,20 @@ def parsed(given: dict[str, Any] | str) -> tuple[RunSpec, Document]:
     return document.validate(RunSpec, source), source
 
 
-def checked(shell: Shell, given: dict[str, Any] | str) -> RunSpec:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A spec that can run here, as far as that can be known.
+
+    Attributes:
+        bands_left: what its plan may cost (`trainmaster.bands`), where it spells one out and the
+            workload is known.
+    """
+
+    spec: RunSpec
+    bands_left: list[str]
+
+
+def checked(shell: Shell, given: dict[str, Any] | str) -> Checked:
     """Return a spec that can run here as far as that can be known: its workload is described if any
     node is connected.
 
@@ -43,6 +57,7 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> RunSpec:
         UnavailableError: a node was asked to describe the workload and has not answered.
     """
     spec, source = parsed(given)
+    bands_left: list[str] = []
     try:
         with shell.db.read() as connection:
             unknown = rulebook.unknown(connection, spec.rules)
@@ -56,10 +71,11 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> RunSpec:
             if too_short is not None:
                 raise SpecError([too_short])
         if info is not None and spec.parallel != "auto":
-            resolved(shell, spec.parallel, spec, info)
+            plan = resolved(shell, spec.parallel, spec, info)
+            bands_left = bands.left(plan, global_batch=spec.train.global_batch)
     except SpecError as error:
         raise document.with_lines(error, source) from error
-    return spec
+    return Checked(spec, bands_left)
 
 
 def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) -> Plan:

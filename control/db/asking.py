@@ -8,7 +8,7 @@ second sees what the first has asked.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -50,7 +50,14 @@ class Ask:
 
 
 def submit(
-    connection: Connection, spec: RunSpec, *, store: str, actor: str, key: str | None, now: datetime
+    connection: Connection,
+    spec: RunSpec,
+    *,
+    store: str,
+    actor: str,
+    key: str | None,
+    now: datetime,
+    bands_left: Sequence[str] = (),
 ) -> tuple[str, bool]:
     """Store a run; return its id, and whether it is new rather than asked for before under the same
     key.
@@ -97,7 +104,8 @@ def submit(
         run=run,
         kind="run_submitted",
         actor=actor,
-        because=f"Submitted by {actor}.",
+        because=" ".join([f"Submitted by {actor}.", *bands_left]),
+        data={"bands_left": list(bands_left)},
     )
     history.audit(
         connection,

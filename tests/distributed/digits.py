@@ -10,8 +10,9 @@ from torch import nn
 
 
 class Digits:
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, samples: int) -> None:
         self.dropout = dropout
+        self.samples = samples
 
     def layers(self) -> list[Callable[[], nn.Module]]:
         return [
@@ -25,7 +26,7 @@ class Digits:
 
     def dataset(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(50, 16, generator=generator)
+        inputs = torch.randn(self.samples, 16, generator=generator)
         return [(x, (x.sum() > 0).long()) for x in inputs]
 
 
@@ -36,4 +37,4 @@ class WithMomentum(Digits):
 
 def workload(*, params: dict[str, Any], data: str) -> Digits:
     kind = WithMomentum if params.get("momentum") else Digits
-    return kind(params.get("dropout", 0.0))
+    return kind(params.get("dropout", 0.0), params.get("samples", 50))

@@ -37,10 +37,10 @@ SAMPLE = {
     Cell("looped_bfs", zero=1),
     Cell("interleaved_zero_bubble", zero=2, offload="optimizer"),
     Cell("zbv_zero_bubble"),
-    Cell("dualpipev", zero=2),
+    Cell("dualpipev", zero=2, recompute="full"),
     Cell("1f1b", zero=1, ragged=True),
-    Cell("1f1b", zero=1, tensor=True),
-    Cell("interleaved_1f1b", zero=3, offload="parameters"),
+    Cell("1f1b", zero=1, tensor=True, recompute="selective"),
+    Cell("interleaved_1f1b", zero=3, offload="parameters", recompute="full"),
 }
 
 
@@ -172,6 +172,7 @@ def ask_of(cell: Cell) -> dict[str, Any]:
         "schedule": cell.schedule,
         "zero": cell.zero,
         "offload": cell.offload,
+        "recompute": cell.recompute,
         "tensor": 2 if cell.tensor else 1,
         "micro_batch": 1,
         "bucket_mb": 0.05,

@@ -29,6 +29,11 @@ class Share:
 class BatchReader:
     """Reads one replica's share of any batch. A rank between first and last stage has no dataset
     and reads nothing.
+
+    Args:
+        positions: the half-open range of positions within a batch that are the replica's.
+        size: samples of a share; where there are more than positions, its last sample is repeated
+            so often, and counts for nothing (`worker.pipeline`).
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class BatchReader:
         seed: int,
         batch_size: int,
         positions: tuple[int, int],
+        size: int,
         wants_inputs: bool,
         wants_targets: bool,
         device: ComputeDevice,
@@ -46,6 +52,7 @@ class BatchReader:
         self._seed = seed
         self._batch_size = batch_size
         self._positions = positions
+        self._padding = size - (positions[1] - positions[0])
         self._wants_inputs = wants_inputs
         self._wants_targets = wants_targets
         self._device = device
@@ -88,6 +95,7 @@ class BatchReader:
             num_samples=len(self._dataset),
         )[first:end]
         samples = [self._dataset[int(index)] for index in indices]
+        samples += [samples[-1]] * self._padding
         return Share(
             self._stacked([inputs for inputs, _ in samples]) if self._wants_inputs else None,
             self._stacked([target for _, target in samples]) if self._wants_targets else None,

@@ -37,7 +37,7 @@ def sample_indices(
         count = min(num_samples - within, first + batch_size - position)
         places = np.arange(within, within + count, dtype=_U64)
         indices[position - first : position - first + count] = permute(
-            places, key=_mix_int(_mix_int(seed) ^ epoch), size=num_samples
+            places, key=mix(mix(seed) ^ epoch), size=num_samples
         )
         position += count
     return indices
@@ -58,7 +58,7 @@ def _feistel(values: NDArray[np.uint64], key: int, half_bits: int) -> NDArray[np
     shift, mask = _U64(half_bits), _U64((1 << half_bits) - 1)
     left, right = values >> shift, values & mask
     for turn in range(_ROUNDS):
-        round_key = _U64(_mix_int(key + turn + 1))
+        round_key = _U64(mix(key + turn + 1))
         left, right = right, left ^ (_mix(right ^ round_key) & mask)
     return (left << shift) | right
 
@@ -70,8 +70,8 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> _U64(31))
 
 
-def _mix_int(value: int) -> int:
-    """`_mix` of one number after SplitMix64's increment, without a warning about wrapping."""
+def mix(value: int) -> int:
+    """Return a number of 64 bits that looks random: one turn of SplitMix64."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK_64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64

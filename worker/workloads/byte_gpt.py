@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from torch import nn
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -38,6 +38,7 @@ class ByteGptParams(Strict):
     width: Positive = 128
     heads: Positive = 4
     context: Positive = 128
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ByteGptParams:
@@ -84,6 +85,7 @@ class Block(nn.Module):
         self.norm_feed_forward = nn.LayerNorm(width)
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(params.dropout)
         for linear in (self.attention.query_key_value_by_head, self.up):
             _init_linear(linear, INIT_STD)
         # Two branches per layer add to the residual stream, whose variance should not grow with
@@ -92,8 +94,9 @@ class Block(nn.Module):
             _init_linear(linear, INIT_STD / (2 * params.layers) ** 0.5)
 
     def forward(self, x_BTC: torch.Tensor) -> torch.Tensor:
-        x_BTC = x_BTC + self.attention(self.norm_attention(x_BTC))
-        return x_BTC + self.down(F.gelu(self.up(self.norm_feed_forward(x_BTC))))
+        x_BTC = x_BTC + self.dropout(self.attention(self.norm_attention(x_BTC)))
+        y_BTC = self.down(F.gelu(self.up(self.norm_feed_forward(x_BTC))))
+        return x_BTC + self.dropout(y_BTC)
 
 
 class Embedding(nn.Module):

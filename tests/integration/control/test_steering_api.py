@@ -100,6 +100,19 @@ def test_a_connected_node_describes_the_workload_before_the_run_is_stored(here: 
     assert (described["num_layers"], described["data_sha256"]) == (4, INFO["data_sha256"])
 
 
+def test_bands_that_a_plan_leaves_are_told_at_submit_and_refuse_nothing(here: Plane) -> None:
+    node = FakeNode(here.as_node("n1"))
+    node.turn()
+    with node.in_background():
+        asked = spec(parallel={"micro_batch": 1})
+        run = here.admin.post("/v1/runs", {"spec": asked}, expect=201)["id"]
+    [event] = [
+        each for each in here.admin.get(f"/v1/runs/{run}/events") if each["kind"] == "run_submitted"
+    ]
+    assert "are fewer than 512" in event["because"]
+    assert all(sentence in event["because"] for sentence in event["data"]["bands_left"])
+
+
 def test_what_the_node_finds_wrong_refuses_the_submission(here: Plane) -> None:
     problem = {"path": "params.width", "message": "is not divisible by heads"}
     node = FakeNode(here.as_node("n1"), describes={"ok": False, "problems": [problem]})

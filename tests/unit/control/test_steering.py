@@ -379,6 +379,29 @@ def test_amend_of_what_earlier_steps_were_made_with_is_refused():
     assert "train.seed cannot be amended" in answers(decision)[1].because
 
 
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"micro_batch": 4}, "parallel.micro_batch 4 would change the bits"),
+        ({"micro_batch": 8, "zero": 1}, "needs zero 0"),
+    ],
+)
+def test_promised_bits_are_kept_whoever_changes_the_plan(changed, word):
+    train = {"steps": 500, "global_batch": 64, "determinism": "layout"}
+    before = at.spec(train=train, parallel={"micro_batch": 8})
+    told = before.model_dump(mode="json")
+    told["parallel"] |= changed
+    for asked in (
+        request("amend", spec=told),
+        request("restore", checkpoint="alpha-g1-s30", plan=changed),
+    ):
+        snapshot = running(requests=(asked,))
+        snapshot = change(snapshot, spec=before)
+        refused = answers(decide(snapshot, now=NOW))[1]
+        assert refused.state == "refused"
+        assert word in refused.because
+
+
 def test_amend_to_fewer_steps_than_were_done_is_refused_with_both_numbers():
     spec = at.spec(train={"steps": 10, "global_batch": 64})
     asked = request("amend", spec=spec.model_dump(mode="json"))

@@ -22,14 +22,20 @@ def refusals(ask: ParallelAsk, *, num_layers: int = 8, global_batch: int = 64) -
 
 
 @given(
-    st.integers(1, 4), st.integers(1, 8), st.integers(8, 40), st.integers(1, 4), st.integers(1, 8)
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(8, 40),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(0, 3),
 )
 def test_every_layer_and_every_sample_has_one_owner_per_replica_and_step(
-    replicas, stages, num_layers, micro, per
+    replicas, stages, num_layers, micro, per, padding
 ):
     micro_batches = per * replicas * stages
     ask = ParallelAsk(replicas=replicas, stages=stages, micro_batch=micro)
-    plan = resolve(ask, num_layers=num_layers, global_batch=micro * micro_batches)
+    global_batch = micro * micro_batches - padding % micro
+    plan = resolve(ask, num_layers=num_layers, global_batch=global_batch)
     roles = layout.roles(plan)
     assert [role.rank for role in roles] == list(range(plan.world_size))
     for replica in range(replicas):
@@ -38,9 +44,11 @@ def test_every_layer_and_every_sample_has_one_owner_per_replica_and_step(
         ]
         assert layers == list(range(num_layers))
     samples = [
-        position for r in range(replicas) for position in range(*layout.sample_range(plan, r))
+        position
+        for r in range(replicas)
+        for position in range(*layout.sample_range(plan, r, global_batch))
     ]
-    assert samples == list(range(micro * micro_batches))
+    assert samples == list(range(global_batch))
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     assert Plan.model_validate(plan.model_dump(mode="json")) == plan
 
@@ -56,10 +64,16 @@ def test_more_stages_than_layers_is_refused_with_both_numbers():
     assert "9 stages for 8 layers: at most 8" in refusals(ParallelAsk(stages=9, micro_batch=1))
 
 
-def test_a_batch_that_does_not_divide_is_refused_with_a_proposal():
-    assert "64 is not divisible by micro_batch 7; 8 would fit" in refusals(
-        ParallelAsk(micro_batch=7)
+def test_where_micro_batches_do_not_divide_the_batch_the_last_one_of_all_is_short():
+    plan = resolve(ParallelAsk(replicas=2, micro_batch=7), num_layers=8, global_batch=64)
+    assert plan.shares == [5, 5]
+    assert [layout.sample_range(plan, replica, 64) for replica in (0, 1)] == [(0, 35), (35, 64)]
+    assert "65 is more than train.global_batch 64" in refusals(ParallelAsk(micro_batch=65))
+    assert "10 micro-batches cannot be shared evenly by 3 replicas" in refusals(
+        ParallelAsk(replicas=3, micro_batch=7)
     )
+    ask = ParallelAsk(replicas=2, micro_batch=7, shares=[6, 5])
+    assert "global_batch is 64: it takes 10" in refusals(ask)
 
 
 def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_proposal():
@@ -72,7 +86,7 @@ def test_one_f_one_b_with_fewer_micro_batches_than_stages_is_refused_with_a_prop
 
 
 def test_unproven_cells_are_refused_by_name_all_at_once():
-    ask = ParallelAsk(zero=3, tensor=2, schedule="zbv_zero_bubble", recompute="full")
+    ask = ParallelAsk(zero=3, tensor=2, schedule="zbv_zero_bubble", recompute="selective")
     text = refusals(ask)
     for field in ("zero", "tensor", "recompute"):
         assert f"parallel.{field}" in text

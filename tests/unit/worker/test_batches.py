@@ -14,12 +14,15 @@ from worker.devices import ComputeDevice
 DATASET = [(torch.tensor(n), torch.tensor(-n)) for n in range(23)]
 
 
-def reader(positions: tuple[int, int], *, inputs: bool = True, targets: bool = True) -> BatchReader:
+def reader(
+    positions: tuple[int, int], *, inputs: bool = True, targets: bool = True, padding: int = 0
+) -> BatchReader:
     return BatchReader(
         DATASET if inputs or targets else None,
         seed=3,
         batch_size=8,
         positions=positions,
+        size=positions[1] - positions[0] + padding,
         wants_inputs=inputs,
         wants_targets=targets,
         device=ComputeDevice("cpu"),
@@ -72,7 +75,18 @@ def test_a_dataset_without_samples_is_refused() -> None:
             seed=0,
             batch_size=1,
             positions=(0, 1),
+            size=1,
             wants_inputs=True,
             wants_targets=True,
             device=ComputeDevice("cpu"),
         )
+
+
+def test_padding_repeats_the_last_sample_of_a_share() -> None:
+    whole, padded = reader((5, 8)).read(2), reader((5, 8), padding=2).read(2)
+    assert whole.inputs is not None
+    assert padded.inputs is not None
+    assert torch.equal(padded.inputs[:3], whole.inputs)
+    assert all(torch.equal(each, whole.inputs[-1]) for each in padded.inputs[3:])
+    assert padded.targets is not None
+    assert len(padded.targets) == 5

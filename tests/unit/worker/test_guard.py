@@ -17,8 +17,7 @@ PLAN = resolve(ParallelAsk(replicas=2, stages=2, micro_batch=1), num_layers=4, g
 
 def seen(**changes: object) -> Contribution:
     values: dict[str, object] = {
-        "loss_sum": 0.0,
-        "weight": 0.0,
+        "losses": {},
         "own": Norms({}, 0),
         "summed": Norms({}, 0),
         "span_s": 0.0,
@@ -26,8 +25,10 @@ def seen(**changes: object) -> Contribution:
     return Contribution(**(values | changes))  # type: ignore[arg-type]
 
 
-def status(contributions: list[Contribution], plan: Plan = PLAN) -> Status:
-    vector = StatusVector(plan)
+def status(
+    contributions: list[Contribution], plan: Plan = PLAN, *, is_ordered: bool = False
+) -> Status:
+    vector = StatusVector(plan, is_ordered=is_ordered)
     parts = [vector.encode(c, role) for c, role in zip(contributions, roles(plan), strict=True)]
     return vector.decode([sum(column) for column in zip(*parts, strict=True)])
 
@@ -37,9 +38,9 @@ def healthy() -> list[Contribution]:
     first, last = Norms({0: 4.0, 1: 4.0}, 0), Norms({2: 4.0, 3: 4.0}, 0)
     return [
         seen(own=first, summed=first, span_s=2.0),
-        seen(own=last, summed=last, span_s=1.0, loss_sum=30.0, weight=10.0),
+        seen(own=last, summed=last, span_s=1.0, losses={0: (12.0, 4.0), 1: (18.0, 6.0)}),
         seen(own=first, summed=first, span_s=3.0),
-        seen(own=last, summed=last, span_s=1.5, loss_sum=90.0, weight=30.0),
+        seen(own=last, summed=last, span_s=1.5, losses={4: (90.0, 30.0)}),
     ]
 
 
@@ -48,6 +49,17 @@ def test_loss_and_norm_are_of_the_mean_over_the_true_weight() -> None:
     assert (result.loss, result.weight) == (3.0, 40.0)
     assert result.grad_norm == math.sqrt(4 * 4.0) / 40
     assert result.because is None
+
+
+def test_ordered_losses_are_added_up_micro_batch_by_micro_batch_whoever_saw_them() -> None:
+    each = [(2.0**60, 1.0), (1.0, 1.0), (-(2.0**60), 1.0), *[(1.0, 1.0)] * 5]
+    found = []
+    for first in (1, 4, 7):
+        parts = healthy()
+        parts[1] = seen(losses=dict(enumerate(each[:first])))
+        parts[3] = seen(losses=dict(enumerate(each[first:], start=first)))
+        found.append(status(parts, is_ordered=True))
+    assert [(one.loss, one.weight) for one in found] == [(5.0 / 8, 8.0)] * 3
 
 
 def test_each_layer_counts_once_however_many_replicas_hold_it() -> None:
@@ -59,7 +71,7 @@ def test_with_zero_2_each_replica_speaks_for_its_rows() -> None:
     shared = PLAN.model_copy(update={"zero": 2})
     half = Norms({0: 2.0, 1: 2.0}, 0), Norms({2: 2.0, 3: 2.0}, 0)
     parts = [
-        seen(own=whole.own, summed=rows, loss_sum=whole.loss_sum, weight=whole.weight)
+        seen(own=whole.own, summed=rows, losses=whole.losses)
         for whole, rows in zip(healthy(), half * 2, strict=True)
     ]
     assert status(parts, shared).grad_norm == status(healthy()).grad_norm
@@ -82,7 +94,9 @@ def test_replicas_keep_their_own_norms_and_spans() -> None:
 def test_a_rank_that_saw_something_not_finite_is_named() -> None:
     parts = healthy()
     parts[3] = seen(
-        own=Norms({2: math.nan, 3: 1.0}, 17), summed=Norms({2: math.nan}, 17), weight=30.0
+        own=Norms({2: math.nan, 3: 1.0}, 17),
+        summed=Norms({2: math.nan}, 17),
+        losses={4: (0.0, 30.0)},
     )
     result = status(parts)
     assert result.non_finite == (0, 0, 0, 17)
@@ -91,7 +105,7 @@ def test_a_rank_that_saw_something_not_finite_is_named() -> None:
 
 def test_a_loss_that_is_not_finite_is_reason_enough() -> None:
     parts = healthy()
-    parts[1] = seen(own=parts[1].own, summed=parts[1].summed, loss_sum=math.inf, weight=10.0)
+    parts[1] = seen(own=parts[1].own, summed=parts[1].summed, losses={0: (math.inf, 10.0)})
     result = status(parts)
     assert result.because == "1 gradient or loss values on rank 1 were not finite"
     assert math.isinf(result.loss)

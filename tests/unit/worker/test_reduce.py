@@ -66,10 +66,10 @@ def test_micro_batches_gather_and_are_published_as_gradients(bucket_bytes: int) 
     parameters = parameters_of(2, 3)
     gradients = gradients_of(parameters, bucket_bytes=bucket_bytes)
     gradients.begin()
-    grads = [one.parameter.grad for one in parameters]
     backward(parameters, 1.0)
-    gradients.gather(0)
-    gradients.arm(0)
+    assert all(one.parameter.grad is None for one in parameters), "added up as they come"
+    gradients.gather(0, 0)
+    gradients.arm(0, 1)
     backward(parameters, 10.0)
     gradients.close(0)
     sync = gradients.finish()
@@ -77,20 +77,23 @@ def test_micro_batches_gather_and_are_published_as_gradients(bucket_bytes: int) 
     assert gradients.own_norms().squares == pytest.approx({0: 2 * 11.0**2, 1: 3 * 11.0**2})
     assert gradients.summed_norms() == gradients.own_norms()
     gradients.publish(0.5)
-    assert all(one.parameter.grad is grad for one, grad in zip(parameters, grads, strict=True))
-    assert grads[1] is not None
-    assert grads[1].tolist() == [5.5] * 3
+    assert [one.parameter.grad.tolist() for one in parameters] == [[5.5] * 2, [5.5] * 3]
     gradients.begin()
-    assert grads[1].tolist() == [0.0] * 3
+    assert all(one.parameter.grad is None for one in parameters)
+    gradients.arm(0, 0)
+    gradients.close(0)
+    gradients.finish()
+    assert gradients.own_norms().squares == {0: 0.0, 1: 0.0}, "what no backward reached"
 
 
 def summed(factors: list[float]) -> float:
     parameters = parameters_of(1)
     gradients = gradients_of(parameters)
     gradients.begin()
-    for factor in factors:
+    for number, factor in enumerate(factors):
         backward(parameters, factor)
-        gradients.gather(0)
+        gradients.gather(0, number)
+    gradients.arm(0, len(factors))
     gradients.close(0)
     gradients.finish()
     gradients.publish(1.0)
@@ -107,11 +110,10 @@ def filled(values: list[float], times: int = 1, factor: float = 1.0) -> Gradient
     parameters = parameters_of(len(values), len(values))
     gradients = gradients_of(parameters)
     gradients.begin(factor)
-    gradient = parameters[0].parameter.grad
-    assert gradient is not None
-    for _ in range(times):
-        gradient[:] = torch.tensor(values)
-        gradients.gather(0)
+    for number in range(times):
+        parameters[0].parameter.grad = torch.tensor(values)
+        gradients.gather(0, number)
+    gradients.arm(0, times)
     gradients.close(0)
     gradients.finish()
     return gradients
@@ -127,10 +129,11 @@ def test_parameters_of_any_dtype_are_summed_and_rounded_once(dtype: torch.dtype)
     one = Held("layers.0.w", parameter, parameter.detach(), (0,), (3,), counts=True)
     gradients = gradients_of([one])
     gradients.begin()
-    for value in (1.0, math.inf, -math.inf, 0.001953125):
-        assert parameter.grad is not None
-        parameter.grad[:] = torch.tensor([value if math.isfinite(value) else 0.0, 1.0, value])
-        gradients.gather(0)
+    for number, value in enumerate((1.0, math.inf, -math.inf, 0.001953125)):
+        finite = value if math.isfinite(value) else 0.0
+        parameter.grad = torch.tensor([finite, 1.0, value]).to(dtype)
+        gradients.gather(0, number)
+    gradients.arm(0, 4)
     gradients.close(0)
     gradients.finish()
     assert gradients.own_norms().num_non_finite == 1, "infinities of both signs"
@@ -156,6 +159,7 @@ def test_what_another_rank_speaks_for_is_not_counted_twice() -> None:
     silent = Held(one.name, one.parameter, one.local, one.offset, one.shape, counts=False)
     gradients = gradients_of([silent])
     gradients.begin()
+    gradients.arm(0, 0)
     backward([silent], 2.0)
     gradients.close(0)
     gradients.finish()
