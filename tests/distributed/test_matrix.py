@@ -28,7 +28,7 @@ from trainmaster.spec import OptimizerSpec, RunSpec
 from worker.data.order import sample_indices
 from worker.optimizer import lr_factor
 from worker.weights_digest import digest_of
-from worker.workload import build_stage
+from worker.workload import StageLayers, build_stage
 
 TOLERANCE = 1e-6
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "grad_clip": 1.0, "warmup_steps": 2}
@@ -124,16 +124,17 @@ Samples = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def one_pass(
-    model: torch.nn.Module, workload: Workload, batches: list[Samples], precision: str, scale: float
+    model: StageLayers, workload: Workload, batches: list[Samples], precision: str, scale: float
 ) -> tuple[float, float, dict[str, torch.Tensor]]:
     """Loss sum, weight and gradient sums."""
     weights = dict(model.named_parameters())
+    layers = model.layers.values()
     sums = {name: torch.zeros(p.shape, dtype=torch.float64) for name, p in weights.items()}
     dtype = torch.float16 if precision == "fp16" else torch.bfloat16
     loss_sum = weight_sum = 0.0
     for samples in batches:
         with torch.autocast("cpu", dtype=dtype, enabled=precision != "fp32"):
-            output = model(torch.stack([x for x, _ in samples]))
+            output = torch.nn.Sequential(*layers)(torch.stack([x for x, _ in samples]))
             total, weight = workload.loss(output, torch.stack([y for _, y in samples]))
         model.zero_grad()
         (total * scale).backward()

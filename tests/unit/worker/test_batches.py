@@ -62,6 +62,7 @@ def test_a_dataset_shorter_than_one_batch_is_refused_with_both_numbers() -> None
             seed=0,
             batch_size=24,
             positions=(0, 24),
+            size=24,
             wants_inputs=True,
             wants_targets=True,
             device=ComputeDevice("cpu"),
