@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.mixing import mix
+
 _ROUNDS: Final = 6
 _U64 = np.uint64
-_MASK_64: Final = (1 << 64) - 1
 
 
 def sample_indices(
@@ -68,11 +69,3 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> _U64(27))) * _U64(0x94D049BB133111EB)
     return values ^ (values >> _U64(31))
-
-
-def mix(value: int) -> int:
-    """Return a number of 64 bits that looks random: one turn of SplitMix64."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK_64
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK_64
-    return value ^ (value >> 31)
