@@ -147,6 +147,7 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
     if snapshot.attempt is not None:
         generation = max(generation, snapshot.attempt.generation + 1)
     checkpoint = begin.choice.checkpoint
+    every = interval(begin.spec, None if begin.kind == "amend" else snapshot.attempt)
     turn.new_attempt = NewAttempt(
         generation=generation,
         parent_generation=checkpoint.generation if checkpoint else None,
@@ -154,7 +155,7 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
         cause_kind=begin.kind,
         plan=placed.plan,
         placements=placed.placements,
-        checkpoint_every=interval(begin.spec),
+        checkpoint_every=every.every_steps,
         resumed_from_step=begin.choice.step,
         resumed_from_checkpoint=checkpoint.id if checkpoint else None,
         skip=begin.skip,
@@ -172,6 +173,7 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
     if begin.kind == "restore":
         readmit(turn, lineage)
     drills.carry(turn, generation)
+    turn.tell("interval_chosen", every.told, every_steps=every.every_steps, step=begin.choice.step)
     nodes = ", ".join(dict.fromkeys(each.node for each in placed.placements))
     parts = [
         begin.cause.rstrip(".") + ".",

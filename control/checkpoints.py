@@ -15,17 +15,27 @@ from control.lifecycle import ENDED, State
 from control.lineage import Lineage, is_on, newest_step, surviving
 from control.snapshot import Attempt, Checkpoint, Incident, RunSnapshot
 from control.turn import Turn
+from trainmaster.interval import Interval, at_most
 from trainmaster.spec import RunSpec
 
 
-def interval(spec: RunSpec) -> int:
-    """Return the steps between checkpoints: as asked; for `auto` a tenth of the run, within 10 and
-    1000, and at least one per run.
+def interval(spec: RunSpec, last: Attempt | None = None) -> Interval:
+    """Return the steps between checkpoints: as asked; for `auto` as they were last in the attempt
+    before, where there is one. Ranks adapt it to what they measure.
     """
-    every = spec.checkpoint.every_steps
-    if every != "auto":
-        return every
-    return min(spec.train.steps, max(10, min(1000, spec.train.steps // 10)))
+    asked = spec.checkpoint.every_steps
+    if asked != "auto":
+        return Interval(asked, f"A checkpoint every {asked} steps, as asked.")
+    longest = at_most(spec.train.steps)
+    if last is not None and last.checkpoint_every is not None:
+        every = min(last.checkpoint_every, spec.train.steps)
+        because = f"A checkpoint every {every} steps, as in generation {last.generation}."
+        return Interval(every, because)
+    because = (
+        f"A checkpoint every {longest} of {spec.train.steps} steps, until what one costs "
+        "has been measured."
+    )
+    return Interval(longest, because)
 
 
 def judge(turn: Turn) -> None:
@@ -160,7 +170,10 @@ def _unjudged(turn: Turn, lineage: Lineage) -> Iterable[Checkpoint]:
     return [
         each
         for each in turn.snapshot.checkpoints
-        if not each.abandoned and is_on(lineage, each) and each.id not in turn.checkpoints
+        if not each.abandoned
+        and not each.in_memory
+        and is_on(lineage, each)
+        and each.id not in turn.checkpoints
     ]
 
 

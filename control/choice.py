@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from control import budgets
 from control.lineage import Lineage, is_on, surviving
+from control.memory import is_held
 from control.snapshot import Attempt, Checkpoint, RunSnapshot
 
 GOOD = frozenset({"committed", "trusted"})
@@ -63,13 +64,19 @@ def choose_newest(snapshot: RunSnapshot) -> Choice:
     """
 
     def objection(checkpoint: Checkpoint) -> str | None:
+        if checkpoint.in_memory and not is_held(snapshot, checkpoint):
+            return "was kept in memory alone, by nodes that are gone or began anew"
         return _unusable(snapshot, lineage, checkpoint) or _worn_out(snapshot, checkpoint)
 
     lineage = surviving(snapshot)
     chosen, rejected = _first_without(objection, _newest_first(snapshot))
     if chosen is not None:
-        because = f"Goes on from {_named(chosen)}, the newest good checkpoint."
-    elif any(_unusable(snapshot, lineage, each) is None for each in snapshot.checkpoints):
+        where = ", which nodes keep in memory" if chosen.in_memory else ""
+        because = f"Goes on from {_named(chosen)}, the newest good checkpoint{where}."
+    elif any(
+        _unusable(snapshot, lineage, each) is None and not each.in_memory
+        for each in snapshot.checkpoints
+    ):
         because = "Begins again at step 0: each good checkpoint has been tried too often."
     else:
         because = "Begins at step 0: there is no good checkpoint yet."
@@ -88,6 +95,8 @@ def choose_before(snapshot: RunSnapshot, first_bad_step: int, *, earlier: int = 
     def usable(checkpoint: Checkpoint) -> str | None:
         if checkpoint.step >= first_bad_step:
             return f"was not taken before step {first_bad_step}, the first bad one"
+        if checkpoint.in_memory:
+            return "is kept in memory alone, where nobody has read it back"
         if checkpoint.id == sick:
             return "was followed by no healthy step when it was restored"
         return _unusable(snapshot, lineage, checkpoint) or _worn_out(snapshot, checkpoint)

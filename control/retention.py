@@ -57,6 +57,8 @@ def verdicts(turn: Turn) -> list[Verdict]:
         because = reasons.get(checkpoint.id)
         if checkpoint.state not in GOOD:
             because = f"Kept: a {checkpoint.state} one stays until somebody has looked at it."
+        elif checkpoint.in_memory:
+            because = "Kept: it lies in memory alone, and goes when a newer state takes its place."
         elif because is None and checkpoint.verifying:
             because = "Kept for now: its bytes are being read."
         elif because is None and not settled:
@@ -106,7 +108,7 @@ def _reasons(snapshot: RunSnapshot, trouble_since: Iterable[int]) -> Iterator[tu
     policy = snapshot.run.spec.checkpoint
     lineage = surviving(snapshot)
     good = sorted(
-        (each for each in snapshot.checkpoints if each.state in GOOD),
+        (each for each in snapshot.checkpoints if each.state in GOOD and not each.in_memory),
         key=lambda each: (each.step, each.generation),
     )
     ours = [each for each in good if is_on(lineage, each)]

@@ -16,6 +16,7 @@ from trainmaster.orders import Drill
 from trainmaster.plan import Plan
 from trainmaster.rule import Rule
 from trainmaster.spec import RunSpec
+from trainmaster.storage import MEMORY_SCHEME
 from trainmaster.wire import WorkloadInfo
 
 Range = tuple[int, int]
@@ -107,6 +108,7 @@ class Attempt:
         because: why it ended, in words (`AttemptEnd.because`); empty while it lives.
         stacks: the calls for stacks of its ranks so far.
         ended_by: what ended it before its time: kind, rank, node (`control.endings.Ending`).
+        checkpoint_every: steps between its checkpoints, as they were last.
     """
 
     generation: int
@@ -132,6 +134,7 @@ class Attempt:
     because: str = ""
     stacks: tuple[Stacks, ...] = ()
     ended_by: Mapping[str, Any] | None = None
+    checkpoint_every: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,11 @@ class Checkpoint:
     loss: float | None = None
     verifying: bool = False
     problem: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is kept in the memory of nodes alone."""
+        return self.location.startswith(MEMORY_SCHEME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,3 +162,8 @@ def sample_range(plan: Plan, replica: int, global_batch: int) -> tuple[int, int]
     first = first_micro_batch(plan, replica) * plan.micro_batch
     end = first + plan.pipelines[replica].micro_batches * plan.micro_batch
     return first, min(end, global_batch)
+
+
+def nodes_of(plan: Plan) -> list[str]:
+    """Return the node of each rank; all on one where none is named."""
+    return [role.node or "" for role in roles(plan)]

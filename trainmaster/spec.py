@@ -125,9 +125,19 @@ class PlacementSpec(Strict):
 
 
 class CheckpointSpec(Strict):
-    """How often, where to, and what is kept. The last one of a run is always taken."""
+    """How often, where to, and what is kept. The last one of a run is always taken.
+
+    Attributes:
+        when_busy: what is done when one comes due while another is still being written.
+        memory: whether the newest state also stays in memory that outlives its ranks.
+        memory_every_steps: how often a state is kept in memory alone, beside those that are
+            written; 0 is never.
+    """
 
     every_steps: Annotated[int, Field(ge=1, le=10**9)] | Literal["auto"] = "auto"
+    when_busy: Literal["wait", "skip"] = "wait"
+    memory: Literal["auto", "off"] = "auto"
+    memory_every_steps: Annotated[int, Field(ge=0, le=10**9)] = 0
     store: str = "default"
     keep_last: Positive = 3
     keep_every: Annotated[int, Field(ge=0)] = 0
@@ -141,6 +151,14 @@ class CheckpointSpec(Strict):
         if problem is not None:
             raise ValueError(f"{without_secrets(store)!r} {problem}")
         return store
+
+    @model_validator(mode="after")
+    def _memory_is_on(self) -> Self:
+        if self.memory_every_steps and self.memory == "off":
+            raise ValueError(
+                f"memory_every_steps {self.memory_every_steps} needs memory auto, which is off"
+            )
+        return self
 
 
 class RecoverySpec(Strict):

@@ -13,6 +13,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from trainmaster.errors import UserError
 
+MEMORY_SCHEME = "memory:"
+"""Begins the location of what is kept in the memory of nodes alone, and has no store."""
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _SEGMENT = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}")

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from trainmaster.errors import IntegrityError, UnavailableError, UserError
-from trainmaster.storage import Opener, Storage, url_problem, without_secrets
+from trainmaster.storage import MEMORY_SCHEME, Opener, Storage, url_problem, without_secrets
 from trainmaster.verification import Report, verify
 from trainmaster.verified import Read, Size
 
@@ -38,6 +38,12 @@ def open_storage(url: str, installed: Iterable[EntryPoint] | None = None) -> Sto
     if problem is not None:
         raise UserError(f"{without_secrets(url)!r} {problem}", code="bad_storage_url")
     scheme = urlsplit(url).scheme
+    if url.startswith(MEMORY_SCHEME):
+        raise UserError(
+            f"{url!r} is kept in the memory of nodes: the ranks that restore it verify it, and "
+            "nobody else reads it",
+            code="kept_in_memory",
+        )
     return _opener(scheme, url, installed)(url)
 
 

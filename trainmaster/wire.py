@@ -300,6 +300,8 @@ class Assignment(Message):
             attempt's own.
         lr_windows: [first_step, last_step, factor] by which the learning rate is multiplied.
         checkpoint_every: steps between checkpoints, resolved.
+        mtbf_s: seconds after which a failure is to be expected; the interval is adapted to it and
+            to what is measured. Null where the interval stays as it is.
         checkpoint_root: URL of the run's checkpoint folder.
         orders: all orders of this generation that no rank has yet acknowledged as applied or
             refused.
@@ -319,6 +321,7 @@ class Assignment(Message):
     skip: list[tuple[int, int]] = []
     lr_windows: list[tuple[int, int, float]] = []
     checkpoint_every: int
+    mtbf_s: float | None = None
     checkpoint_root: str
     orders: list[Order] = []
     drills: list[Drill] = []

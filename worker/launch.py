@@ -64,6 +64,7 @@ class Launch(Message):
         spool: the file that this rank alone appends to.
         inbox: the file in which orders and drills appear; shared by the node's ranks of this
             generation, replaced atomically.
+        memory: the run's folder in memory that belongs to the agent; null where it has none.
     """
 
     assignment: Assignment
@@ -71,6 +72,7 @@ class Launch(Message):
     node: str
     spool: Path
     inbox: Path
+    memory: Path | None = None
     emulation: Emulation = Emulation()
     device: SlotDevice = SlotDevice()
 

@@ -23,18 +23,19 @@ class MemoryLimit:
         self._limit_bytes = limit_bytes
         self._at_start = peak_bytes()
 
-    def check(self, when: str) -> None:
+    def check(self, when: str, *, beside_bytes: int = 0) -> None:
         """Hold the most that this process has taken at any time so far against the limit.
 
         Args:
             when: what has been done last, such as "at step 3".
+            beside_bytes: what the process holds in the host's memory, and not the device's.
 
         Raises:
             MemoryExceededError: it is more, with the numbers.
         """
         if self._limit_bytes is None:
             return
-        taken = peak_bytes() - self._at_start
+        taken = peak_bytes() - self._at_start - beside_bytes
         if taken > self._limit_bytes:
             raise MemoryExceededError(
                 f"the emulated device has {self._limit_bytes / MIB:.1f} MiB (memory_bytes "

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.errors import Problem, SpecError
-from trainmaster.wire import Assignment
+from trainmaster.errors import IntegrityError, Problem, SpecError, UnavailableError
+from trainmaster.ids import parse_checkpoint_folder
+from trainmaster.layout import nodes_of
+from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, Manifest
+from trainmaster.storage import MEMORY_SCHEME, Storage
+from trainmaster.verified import NOTHING
+from trainmaster.wire import Resume
+from worker import guard
+from worker.checkpoint.peers import CheckpointWriteError, Peers
 from worker.checkpoint.reader import open_checkpoint
+from worker.checkpoint.recall import files_for, recall
 from worker.checkpoint.tensors import as_shard
 from worker.data.agreement import refuse_changed
+from worker.launch import Launch
 from worker.precision import LossScale
 from worker.step import Machinery
 from worker.storage import open_storage
@@ -22,22 +32,87 @@ from worker.training_state import (
 )
 
 
-def restore(assignment: Assignment, parts: Machinery) -> Position:
+def restore(launch: Launch, parts: Machinery) -> Position:
     """Fill weights and optimizer state from the checkpoint where the generation begins; without
-    one, from nothing.
+    one, from nothing. What the nodes hold in memory is not read from the store.
 
     Raises:
         IntegrityError: its bytes are not what its digests say, or some are missing.
         UserError: it is of another model, or was trained on a text that has changed since.
     """
-    resume, precision = assignment.resume, assignment.spec.train.precision
+    assignment, resume = launch.assignment, launch.assignment.resume
     if resume is None:
-        return Position(0, 0, LossScale.initial(precision))
-    found = open_checkpoint(
-        open_storage(assignment.checkpoint_root),
-        resume.location,
-        manifest_sha256=resume.manifest_sha256,
-    )
+        return Position(0, 0, LossScale.initial(assignment.spec.train.precision))
+    started = time.perf_counter()
+    position, why_not = _from_memory(launch, parts, resume)
+    source = "memory" if position is not None else "store"
+    if position is None:
+        if resume.location.startswith(MEMORY_SCHEME):
+            raise IntegrityError(
+                f"{resume.checkpoint} is only kept in memory, and {why_not}",
+                file=MANIFEST_NAME,
+                expected=resume.manifest_sha256,
+                seen=NOTHING,
+            )
+        storage = open_storage(assignment.checkpoint_root)
+        position = _read(storage, resume.location, launch, parts)
+    if parts.role.rank == 0:
+        parts.spool.event(
+            "checkpoint_restored",
+            checkpoint=resume.checkpoint,
+            step=resume.step,
+            source=source,
+            because=why_not,
+            seconds=time.perf_counter() - started,
+        )
+    return position
+
+
+def _from_memory(launch: Launch, parts: Machinery, resume: Resume) -> tuple[Position | None, str]:
+    """Restore from what the nodes hold in memory; return None and why, where they cannot. A
+    collective over all ranks.
+    """
+    name = resume.location.rpartition("/")[2]
+    here = launch.memory if launch.assignment.spec.checkpoint.memory == "auto" else None
+    off = here is None or parse_checkpoint_folder(name) is None
+    if guard.share([float(off)], parts.groups.world) != [0.0]:
+        return None, "no memory is set aside for it on every node"
+    assert here is not None, "all have one"
+    plan = launch.assignment.plan
+    peers = Peers(parts.groups.checkpoint, parts.role.rank, plan.world_size)
+
+    def needed(manifest: Manifest) -> set[str]:
+        state = optimizer_tensors(manifest, parts.gradients.pieces)
+        wanted = named_for_loading(parts.layers, state, parts.role)
+        return {STATE_NAME, *files_for(manifest, wanted)}
+
+    try:
+        held = recall(
+            here / name,
+            resume.manifest_sha256,
+            peers=peers,
+            nodes=nodes_of(plan),
+            needed=needed,
+        )
+    except CheckpointWriteError as error:
+        return None, error.message
+    if not held:
+        return None, "the nodes do not hold it"
+    position, wrong = None, ""
+    try:
+        position = _read(open_storage(here.as_uri()), f"{here.as_uri()}/{name}", launch, parts)
+    except (IntegrityError, UnavailableError) as error:
+        wrong = f"rank {parts.role.rank}: {error.message}"
+    told = [each.decode() for each in peers.collect(wrong.encode())]
+    found = "; ".join(each for each in told if each)
+    return (None, found) if found else (position, "")
+
+
+def _read(storage: Storage, location: str, launch: Launch, parts: Machinery) -> Position:
+    assignment, resume = launch.assignment, launch.assignment.resume
+    assert resume is not None, "there is something to read"
+    precision = assignment.spec.train.precision
+    found = open_checkpoint(storage, location, manifest_sha256=resume.manifest_sha256)
     position = position_of(found.state, expected_step=resume.step, precision=precision)
     if found.state.get("data_source") == assignment.spec.data.source:
         refuse_changed(found.state.get("data_sha256"), parts.data_sha256)

@@ -5,6 +5,7 @@ for a reader.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ MAX_TEXT_CHARS: Final = 20_000
 
 
 class SpoolFile:
-    """An append-only file of frames with one writer.
+    """An append-only file of frames with one writer, of which any thread may append.
 
     A frame that cannot be written (disk full) is kept, in order, and tried again with the next one:
     training neither stops nor waits for its own monitoring. Beyond `MAX_BACKLOG` the oldest are
@@ -39,6 +40,7 @@ class SpoolFile:
         self._backlog: deque[bytes] = deque(maxlen=MAX_BACKLOG)
         self._torn_at: int | None = None
         self.pulse = PulseFile(path.with_suffix(SUFFIX))
+        self._lock = threading.Lock()
         if os.fstat(self._fd).st_size == 0:
             self._append(encode_header(header))
 
@@ -59,12 +61,17 @@ class SpoolFile:
 
     def close(self) -> None:
         """Write what could not be written before, as far as it can be now, and close the file."""
-        while self._backlog and self._write(self._backlog[0]):
-            self._backlog.popleft()
-        os.close(self._fd)
+        with self._lock:
+            while self._backlog and self._write(self._backlog[0]):
+                self._backlog.popleft()
+            os.close(self._fd)
         self.pulse.close()
 
     def _append(self, frame: bytes) -> None:
+        with self._lock:
+            self._append_alone(frame)
+
+    def _append_alone(self, frame: bytes) -> None:
         if not self._backlog:
             if not self._write(frame):
                 self._backlog.append(frame)

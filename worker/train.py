@@ -89,7 +89,7 @@ def train(launch: Launch, spool: SpoolFile) -> None:
     spool.pulse.enter(Section.RESTORING)
     prove_store(assignment, parts)
     try:
-        position = restore(assignment, parts)
+        position = restore(launch, parts)
     except IntegrityError as error:
         assert assignment.resume is not None, "only a checkpoint can be damaged"
         spool.event(
@@ -124,17 +124,15 @@ class Training:
         self._parts = parts
         self._start = start
         self._last_step = course.train.steps
-        self._checkpoint_every = launch.assignment.checkpoint_every
         self._bands_left = bands.left(parts.plan, global_batch=course.train.global_batch)
         self._telemetry = Telemetry(spool, claimed_memory_bytes=launch.emulation.memory_bytes)
-        self._checkpointer = Checkpointer(launch.assignment, parts, course)
+        self._checkpointer = Checkpointer(launch, parts, course)
         self._stepper = Stepper(
             parts,
             course,
             applied_updates=start.applied_updates,
             loss_scale=start.loss_scale,
         )
-        self._stall_s = 0.0
 
     def run(self) -> None:
         """Train from the start position to the last step, unless an order ends it before."""
@@ -147,14 +145,21 @@ class Training:
         self._stepper.begin_after_wait()
         for step in range(self._start.step + 1, self._last_step + 1):
             self._spool.pulse.enter(Section.STEP, step)
-            record = self._stepper.run(step, checkpoint_stall_s=self._stall_s)
-            self._stall_s = 0.0
+            stall_s, self._checkpointer.stall_s = self._checkpointer.stall_s, 0.0
+            record = self._stepper.run(step, checkpoint_stall_s=stall_s)
             self._telemetry.record(record)
-            self._memory.check(f"by the end of step {step}")
-            if step % self._checkpoint_every == 0 and step < self._last_step:
-                self._save(step)
+            self._memory.check(
+                f"by the end of step {step}", beside_bytes=self._checkpointer.copy_bytes
+            )
+            if step == self._start.step + 1:
+                self._checkpointer.prepare()
+            if self._checkpointer.is_due(step):
+                self._telemetry.flush()
+                self._spool.pulse.enter(Section.CHECKPOINT, step)
+            self._checkpointer.after_step(self._position(step), record.step_time_s - stall_s)
             if self._boundary(record.status.order, step):
                 self._telemetry.flush()
+                self._checkpointer.close(forget=True)
                 self._spool.event("rank_finished", step=step, ordered=True, **self._relayed())
                 return
         self._finish()
@@ -167,6 +172,7 @@ class Training:
         self._spool.pulse.enter(Section.ENDING)
         if because is not None:
             raise OSError(f"the last checkpoint could not be taken: {because}")
+        self._checkpointer.close(forget=True)
         told, role = {}, self._parts.role
         if role.replica == 0 or role.is_divided:
             weights = whole_weights(self._parts.layers)
@@ -194,7 +200,7 @@ class Training:
                     return True
                 if because is None and word is OrderWord.RELEASE:
                     self._stepper.begin_after_wait()
-                    self._stall_s = 0.0
+                    self._checkpointer.stall_s = 0.0
                     return False
                 if because is None and word is OrderWord.HOLD:
                     held = True
@@ -224,10 +230,10 @@ class Training:
         """
         self._telemetry.flush()
         self._spool.pulse.enter(Section.CHECKPOINT, step)
-        position = Position(step, self._stepper.applied_updates, self._stepper.loss_scale)
-        because = self._checkpointer.save(position)
-        self._stall_s += self._checkpointer.stall_s
-        return because
+        return self._checkpointer.save(self._position(step))
+
+    def _position(self, step: int) -> Position:
+        return Position(step, self._stepper.applied_updates, self._stepper.loss_scale)
 
     def _acknowledge(self, seq: int, step: int, because: str | None) -> None:
         desk = self._parts.desk

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from control.db import rows, tables
+from control.db import failures, rows, tables
 from control.db.among import among, one_of
 from control.db.faults import UnreadableError
 from control.db.unreadable import readable
@@ -177,6 +177,7 @@ def _fixed_part(connection: Connection, attempt: Attempt) -> bytes:
         .one()
     )
     plan = Plan.model_validate(row["plan"])
+    spec = RunSpec.model_validate(row["spec"])
     whole = Assignment(
         run=run,
         generation=generation,
@@ -184,12 +185,15 @@ def _fixed_part(connection: Connection, attempt: Attempt) -> bytes:
         hosts_store=False,
         store=None,
         ranks=[],
-        spec=RunSpec.model_validate(row["spec"]),
+        spec=spec,
         plan=plan,
         resume=_resume(connection, row),
         skip=list(rows.ranges(row["skip"])),
         lr_windows=list(rows.lr_windows(row["lr_windows"])),
         checkpoint_every=row["checkpoint_every"],
+        mtbf_s=failures.expected_after_s(connection, plan, now=row["started_at"])
+        if spec.checkpoint.every_steps == "auto"
+        else None,
         checkpoint_root=row["checkpoint_root"],
         neighbours=_neighbours(connection, run, generation),
     )

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, or_, select, update
 
 from control.db import chores, chunks, samples, tables
 from control.db.segments import Segment
 from control.db.upsert import upsert
 from control.db.values import number_word, whole
 from trainmaster.ids import checkpoint_id
+from trainmaster.storage import MEMORY_SCHEME
 
 MAX_STACKS_CHARS = 30_000
 MAX_WORD_CHARS = 40
@@ -139,6 +140,8 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         return
     assert told.run is not None
     assert told.generation is not None
+    if not location.startswith(MEMORY_SCHEME):
+        _forget_kept(connection, told, step)
     superseded = _is_superseded(connection, told.run, told.generation)
     a = tables.attempts.c
     parent = connection.scalar(
@@ -171,6 +174,60 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         [row],
         keep=[name for name in row if name not in {"bytes", "files"}],
     )
+
+
+def _state_kept(connection: Connection, told: Told, now: datetime) -> None:
+    """Nodes hold a state in memory in place of any before it; one that is stored too is known."""
+    step = whole(told.data.get("step"))
+    _retire_kept(connection, told, "A newer state has taken its place in memory.", but_step=step)
+    if told.data.get("stored") is not True:
+        _checkpoint_committed(connection, told, now)
+
+
+def _state_dropped(connection: Connection, told: Told, now: datetime) -> None:
+    _retire_kept(connection, told, sentence(told))
+
+
+def _retire_kept(
+    connection: Connection, told: Told, because: str, *, but_step: int | None = None
+) -> None:
+    """What was in memory alone is there no more."""
+    c = tables.checkpoints.c
+    connection.execute(
+        update(tables.checkpoints)
+        .where(
+            c.run == told.run,
+            c.generation <= told.generation,
+            c.location.startswith(MEMORY_SCHEME),
+            c.state == "committed",
+            or_(c.generation != told.generation, c.step != (but_step or 0)),
+        )
+        .values(state="retired", because=because)
+    )
+
+
+def _forget_kept(connection: Connection, told: Told, step: int) -> None:
+    """What was in memory alone has been stored under the same name."""
+    c = tables.checkpoints.c
+    connection.execute(
+        delete(tables.checkpoints).where(
+            c.run == told.run,
+            c.generation == told.generation,
+            c.step == step,
+            c.location.startswith(MEMORY_SCHEME),
+        )
+    )
+
+
+def _interval_chosen(connection: Connection, told: Told, now: datetime) -> None:
+    every = whole(told.data.get("every_steps"))
+    a = tables.attempts.c
+    if every is not None and every >= 1:
+        connection.execute(
+            update(tables.attempts)
+            .where(a.run == told.run, a.generation == told.generation)
+            .values(checkpoint_every=every)
+        )
 
 
 def _loss_at(connection: Connection, run: str, generation: int, step: int) -> float | str | None:
@@ -258,6 +315,10 @@ _EFFECTS: Mapping[str, Effect] = {
     "restore_failed": _rank_failed,
     "rank_finished": _rank_finished,
     "checkpoint_committed": _checkpoint_committed,
+    "state_kept": _state_kept,
+    "state_dropped": _state_dropped,
+    "memory_given_up": _state_dropped,
+    "interval_chosen": _interval_chosen,
     "order_received": _order_changed,
     "order_applied": _order_changed,
     "order_refused": _order_changed,
@@ -266,6 +327,7 @@ _EFFECTS: Mapping[str, Effect] = {
 _AGENT_EFFECTS: Mapping[str, Effect] = {
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,
+    "state_dropped": _state_dropped,
     "drill_fired": _drill_fired,
     "stacks_dumped": _stacks_dumped,
 }

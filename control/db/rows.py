@@ -95,6 +95,7 @@ def attempt(
         because=row["ended_because"],
         stacks=stacks(row["stacks"], told),
         ended_by=row["ended_by"],
+        checkpoint_every=row["checkpoint_every"],
     )
 
 

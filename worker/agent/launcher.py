@@ -74,6 +74,7 @@ class Launcher:
     Args:
         address: the host under which ranks on other nodes reach a store here.
         tell: takes an event's kind and data for the journal.
+        memory: returns a run's folder in memory.
         now: the clock, monotonic seconds.
     """
 
@@ -87,6 +88,7 @@ class Launcher:
         devices: Sequence[Device],
         nest: NestProcess,
         tell: Callable[[str, dict[str, object]], None],
+        memory: Callable[[str], Path | None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._home = home
@@ -96,6 +98,7 @@ class Launcher:
         self._devices = devices
         self._nest = nest
         self._tell = tell
+        self._memory = memory
         self._now = now
         self._starvation = Starvation()
         self._ranks: dict[RankKey, _Rank] = {}
@@ -275,6 +278,7 @@ class Launcher:
             node=self._node,
             spool=self.spool(record),
             inbox=folder / "inbox.json",
+            memory=self._memory(assignment.run),
             emulation=self._emulation,
             device=device_of_slot(self._devices, action.slot),
         )

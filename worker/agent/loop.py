@@ -24,6 +24,7 @@ from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
 from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.launcher import Launcher
+from worker.agent.memory import Memory, root_below
 from worker.agent.neighbours import Neighbours
 from worker.agent.nest_process import NestProcess
 from worker.agent.nvml import Nvml
@@ -88,6 +89,9 @@ class Agent:
         for stream, path in journal_files(self._folder).items():
             self._spools.add(stream, path, cursor=None, tail=False)
         self._journal = Journal(self._folder)
+        self._memory = Memory(
+            root_below(settings.memory, settings.home, settings.node), tell=self._tell
+        )
         self._launcher = Launcher(
             home=settings.home,
             node=settings.node,
@@ -96,6 +100,7 @@ class Agent:
             devices=devices,
             nest=nest,
             tell=self._tell,
+            memory=self._memory.folder,
         )
         self._chores = Chores(
             nest=nest,
@@ -138,6 +143,7 @@ class Agent:
         """Do as the control plane asks until `stop` is called."""
         self._tell("node_started", {"boot": self._boot})
         self._launcher.adopt(reported=self._reported)
+        self._memory.clear()
         for record in self._launcher.known():
             self._spools.add(record.stream, self._launcher.spool(record), cursor=None, tail=False)
         while not self._stopping:
@@ -174,6 +180,7 @@ class Agent:
             self._ask_all_at = now + ASK_ALL_EVERY_S
         if now >= self._sweep_at:
             self._sweep()
+            self._memory.sweep(self._busy_runs(), now)
             self._sweep_at = now + SWEEP_EVERY_S
         waiting = waits(self._assignments, self._launcher.seen())
         if not waiting:
@@ -316,6 +323,10 @@ class Agent:
                 self._remove_attempt(key, records)
         _remove_old_logs(self._folder / "attempts", time.time() - LOG_RETENTION_S)
 
+    def _busy_runs(self) -> set[str]:
+        living = (record.run for record in self._launcher.known() if record.exited_at is None)
+        return {*living, *(each.run for each in self._assignments)}
+
     def _finished(self, stream: str, path: Path, before: float) -> bool:
         return self._spools.settled(stream) and _changed_at(path) < before
 
@@ -342,6 +353,7 @@ class Agent:
                 break
             self._wait()
         self._nest.end()
+        self._memory.clear()
         self._settings.home.forget_process(self._settings.nest_name)
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._work.shutdown(wait=False, cancel_futures=True)

@@ -22,6 +22,7 @@ from worker.launch import Emulation, Link
 DEFAULT_PORT = 8700
 MIN_SLOTS = 4
 RETENTION_S = 3600.0
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the agent makes a folder of its own there
 _SECRETS = ("TRAINMASTER_TOKEN", "TRAINMASTER_TOKEN_FILE", "TRAINMASTER_METRICS_TOKEN")
 
 
@@ -60,6 +61,8 @@ class Settings:
         nest_environment: what the nest and its ranks inherit: no secrets of ours.
         use_cuda: whether CUDA devices are used where there are any.
         visible_devices: CUDA_VISIBLE_DEVICES, which ranks inherit.
+        memory: the folder of a file system that lives in memory, for states that outlive their
+            ranks; None for none.
         retention_s: how long a closed attempt's spools are kept after they are stored.
     """
 
@@ -78,6 +81,7 @@ class Settings:
     nest_environment: Mapping[str, str]
     use_cuda: bool = True
     visible_devices: str | None = None
+    memory: Path | None = None
     retention_s: float = RETENTION_S
 
     @property
@@ -123,6 +127,7 @@ def read(
         nest_environment=nest_environment(env, home, address),
         use_cuda=_devices(env) == "auto",
         visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
+        memory=_memory(env),
     )
 
 
@@ -208,6 +213,16 @@ def _token(env: Mapping[str, str], home: Home, node: str) -> str:
             code="no_token",
         )
     return token
+
+
+def _memory(env: Mapping[str, str]) -> Path | None:
+    text = env.get("TRAINMASTER_MEMORY") or SHARED_MEMORY
+    if text == "off":
+        return None
+    path = Path(text)
+    if not path.is_absolute():
+        raise UserError(f"TRAINMASTER_MEMORY is {text!r}; write an absolute path, or off")
+    return path
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:

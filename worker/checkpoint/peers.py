@@ -6,7 +6,7 @@ Only JSON bytes travel, never pickles. Runs on the CPU, over a Gloo group.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -39,11 +39,15 @@ _KINDS: tuple[tuple[str, type[BaseException], type[TrainmasterError]], ...] = (
 
 
 class Peers:
-    """The ranks of one group. Every method is a collective that all call in the same order."""
+    """The ranks of one group. Every method is a collective that all call in the same order.
+
+    Args:
+        group: a Gloo group of all ranks; None is the default one, or none where one rank is all.
+    """
 
     def __init__(self, group: dist.ProcessGroup | None, rank: int, world_size: int) -> None:
         self._group = group
-        self._rank = rank
+        self.rank = rank
         self._world_size = world_size
 
     def agree(self, what: str, action: Callable[[], T]) -> T:
@@ -66,7 +70,7 @@ class Peers:
             failure = error
         kind = _kind(failure)
         told = [kind, "" if failure is None else _told(failure)]
-        outcomes = [json.loads(data) for data in self._exchange(json.dumps(told).encode())]
+        outcomes = [json.loads(data) for data in self.collect(json.dumps(told).encode())]
         if all(other is None for other, _ in outcomes):
             return result  # type: ignore[return-value]  # ours succeeded: it is a T
         if kind == "unexpected":
@@ -86,21 +90,46 @@ class Peers:
             return [data]
         sizes = self._sizes(data)
         mine = _padded(data, max(sizes))
-        parts = [torch.empty_like(mine) for _ in sizes] if self._rank == 0 else None
+        parts = [torch.empty_like(mine) for _ in sizes] if self.rank == 0 else None
         dist.gather(mine, parts, group=self._group, group_dst=0)
         return [_cut(part, size) for part, size in zip(parts or [], sizes, strict=False)]
 
-    def broadcast(self, data: bytes | None) -> bytes:
-        """Return on every rank what rank 0 gave."""
+    def broadcast(self, data: bytes | None, source: int = 0) -> bytes:
+        """Return on every rank what the rank `source` gave."""
         if self._world_size == 1:
-            assert data is not None, "rank 0 gives the data"
+            assert data is not None, "the source gives the data"
             return data
-        size = self._sizes(data or b"")[0]
+        size = self._sizes(data or b"")[source]
         buffer = _padded(data or b"", size)
-        dist.broadcast(buffer, group=self._group, group_src=0)
+        dist.broadcast(buffer, group=self._group, group_src=source)
         return _cut(buffer, size)
 
-    def _exchange(self, data: bytes) -> list[bytes]:
+    def numbers(self, number: int) -> list[int]:
+        """Return what each rank gave, on every rank."""
+        return [int(data) for data in self.collect(str(number).encode())]
+
+    def exchange(
+        self,
+        mine: torch.Tensor | None,
+        receiver: int | None,
+        theirs: Mapping[int, torch.Tensor],
+    ) -> None:
+        """Send a tensor to `receiver`, if there is one, and fill those of `theirs` by what their
+        ranks send; sizes are agreed on before.
+        """
+        works = [
+            dist.irecv(tensor, group=self._group, group_src=sender)
+            for sender, tensor in sorted(theirs.items())
+        ]
+        if receiver is not None:
+            assert mine is not None, "who sends has something"
+            works.append(dist.isend(mine, group=self._group, group_dst=receiver))
+        for work in works:
+            assert work is not None, "every rank is in the group"
+            work.wait()
+
+    def collect(self, data: bytes) -> list[bytes]:
+        """Return what each rank gave, on every rank."""
         if self._world_size == 1:
             return [data]
         sizes = self._sizes(data)
@@ -128,6 +157,7 @@ def _told(failure: Exception) -> str:
 
 
 def _padded(data: bytes, size: int) -> torch.Tensor:
+    size = max(1, size)  # torch makes no tensor of nothing
     return torch.frombuffer(bytearray(data.ljust(size, b"\0")), dtype=torch.uint8)
 
 

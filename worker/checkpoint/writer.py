@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,46 +29,40 @@ from torch.distributed import ProcessGroup
 
 from trainmaster import manifest as manifests
 from trainmaster.consistency import contradiction
-from trainmaster.errors import ConflictError, UnavailableError, UserError
+from trainmaster.errors import ConflictError, UnavailableError
 from trainmaster.ids import checkpoint_folder
 from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, FileEntry, Manifest, Parent, ShardEntry
 from trainmaster.storage import Storage
-from trainmaster.tensor_file import encode_header
+from worker.checkpoint import part as parts
+from worker.checkpoint.part import About, Part
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError, Peers
 from worker.checkpoint.stream import DigestedBlocks
-from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of, is_finite
+from worker.checkpoint.tensors import DTYPE_NAMES, Shard, is_finite
 
-__all__ = ["CheckpointWriteError", "NonFiniteStateError", "Saved", "Shard", "save"]
+__all__ = ["CheckpointWriteError", "NonFiniteStateError", "Saved", "Shard", "save", "save_part"]
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A committed checkpoint; the same on every rank but for the time.
+    """A checkpoint that is whole; the same on every rank but for the time and the state.
 
     Attributes:
-        manifest_sha256: digest of the bytes of `manifest.json`.
-        location: URL of the folder.
-        bytes, files: what was written by all ranks, the manifest left out.
+        encoded: the content of `manifest.json`.
+        manifest_sha256: its digest.
+        location: URL of the folder; None where it was not stored.
+        bytes, files: of all ranks, the manifest left out.
+        state: the content of `state.json`, on rank 0.
         seconds: from the call to its return on this rank.
     """
 
     manifest: Manifest
+    encoded: bytes
     manifest_sha256: str
-    location: str
+    location: str | None
+    state: bytes | None
+    seconds: float
     bytes: int
     files: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What one rank puts into a checkpoint: a file of tensors, and on rank 0 the state."""
-
-    file: str
-    header: bytes
-    shards: dict[str, Shard]  # in the order of the file
-    num_bytes: int
-    state: bytes | None
 
 
 def save(
@@ -85,14 +79,41 @@ def save(
     rank: int,
     world_size: int,
 ) -> Saved:
-    """Commit the checkpoint that `generation` takes after `step`; a collective over all ranks.
+    """Commit the checkpoint that `generation` takes after `step`, from the tensors themselves: they
+    must not change until the call returns. Otherwise as `save_part`.
 
     Args:
-        storage: the run's checkpoint folder.
         tensors: those that this rank owns, by name; each part of each tensor has one owner. A rank
-            may own none. They must not change until the call returns.
+            may own none.
+    """
+    about = About(run, generation, step, rank)
+    return save_part(
+        storage,
+        lambda: parts.of_tensors(tensors, about),
+        about=about,
+        layout=layout,
+        parent=parent,
+        state=state,
+        peers=Peers(group, rank, world_size),
+    )
+
+
+def save_part(
+    storage: Storage | None,
+    part: Callable[[], Part],
+    *,
+    about: About,
+    layout: dict[str, Any],
+    parent: Parent | None,
+    state: Mapping[str, Any] | None,
+    peers: Peers,
+) -> Saved:
+    """Commit a checkpoint of which this rank has a part; a collective over all ranks.
+
+    Args:
+        storage: the run's checkpoint folder; None to have it digested and stored nowhere.
+        part: gives this rank's part; what it raises fails all.
         state: what else is needed to resume, as JSON without NaN or infinity; given by rank 0.
-        group: a Gloo group of all ranks; None is the default one, or none where one rank is all.
 
     Raises:
         NonFiniteStateError: a tensor or the state holds NaN or infinity, on any rank.
@@ -102,61 +123,72 @@ def save(
     Each is raised on all ranks together, and nothing is committed then.
 
     Cost: reads every tensor once, hashes each byte twice in other threads while it is written, and
-    holds one block of 16 MiB besides.
+    holds one block of 16 MiB besides where the part is not in one piece.
     """
     started = time.perf_counter()
-    folder = checkpoint_folder(generation, step)
-    location = f"{storage.url}/{folder}"
+    folder = checkpoint_folder(about.generation, about.step)
     failed = f"checkpoint {folder} was not written"
-    peers = Peers(group, rank, world_size)
 
     def prepare() -> _Share:
-        if rank == 0:
-            _refuse_if_committed(storage, folder, location)
-        about = {"run": run, "generation": str(generation), "step": str(step), "rank": str(rank)}
-        return _prepare(tensors, state if rank == 0 else None, rank, about)
+        if peers.rank == 0 and storage is not None:
+            _refuse_if_committed(storage, folder)
+        return _prepare(part(), state if peers.rank == 0 else None, peers.rank)
 
     share = peers.agree(failed, prepare)
     with ExitStack() as failing:
-        if rank == 0:  # every rank has stopped writing then, so that the space can be given back
+        if peers.rank == 0 and storage is not None:
+            # Every rank has stopped writing then, so that the space can be given back.
             failing.callback(_delete, storage, folder)
         entries = peers.agree(failed, lambda: _write(storage, folder, share))
         failing.pop_all()
     gathered = peers.gather(entries)
 
     def commit() -> bytes | None:
-        if rank != 0:
+        if peers.rank != 0:
             return None
         manifest = manifests.seal(
-            run=run,
-            generation=generation,
-            step=step,
+            run=about.run,
+            generation=about.generation,
+            step=about.step,
             layout=layout,
             parent=parent,
             **_merge(gathered),
         )
         problem = contradiction(manifest, folder)
         assert problem is None, problem
-        return _create_manifest(storage, folder, manifest)
+        data = manifests.encode(manifest)
+        if storage is not None:
+            _create_manifest(storage, folder, data)
+        return data
 
     data = peers.broadcast(peers.agree(failed, commit))
     manifest = manifests.decode(data)
     return Saved(
         manifest=manifest,
+        encoded=data,
         manifest_sha256=manifests.sha256(data),
-        location=location,
+        location=None if storage is None else f"{storage.url}/{folder}",
         bytes=manifest.total_bytes,
         files=len(manifest.files),
+        state=share.state,
         seconds=time.perf_counter() - started,
     )
 
 
-def _refuse_if_committed(storage: Storage, folder: str, location: str) -> None:
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one rank puts into a checkpoint: a file of tensors, and on rank 0 the state."""
+
+    part: Part
+    state: bytes | None
+
+
+def _refuse_if_committed(storage: Storage, folder: str) -> None:
     try:
         storage.size(f"{folder}/{MANIFEST_NAME}")
     except FileNotFoundError:
         return
-    raise ConflictError(f"{location} is committed already", code="already_committed")
+    raise ConflictError(f"{storage.url}/{folder} is committed already", code="already_committed")
 
 
 def _delete(storage: Storage, folder: str) -> None:
@@ -164,35 +196,13 @@ def _delete(storage: Storage, folder: str) -> None:
         storage.delete_folder(folder)
 
 
-def _prepare(
-    tensors: Mapping[str, torch.Tensor | Shard],
-    state: Mapping[str, Any] | None,
-    rank: int,
-    about: Mapping[str, str],
-) -> _Share:
-    shards = {name: as_shard(tensor) for name, tensor in tensors.items()}
-    for name, shard in shards.items():
-        if shard.tensor.dtype not in DTYPE_NAMES:
-            raise UserError(f"{name!r} is {shard.tensor.dtype}, which a checkpoint cannot hold")
-    bad = [name for name, shard in shards.items() if not is_finite(shard.tensor)]
+def _prepare(part: Part, state: Mapping[str, Any] | None, rank: int) -> _Share:
+    bad = [name for name, shard in part.shards.items() if not is_finite(shard.tensor)]
     if bad:
         raise NonFiniteStateError(
             f"{bad[0]!r} holds NaN or infinity" + (f", and {len(bad) - 1} more" if bad[1:] else "")
         )
-    header, spans = encode_header(
-        [
-            (name, DTYPE_NAMES[shard.tensor.dtype], tuple(shard.tensor.shape))
-            for name, shard in shards.items()
-        ],
-        {"format": "pt", **about},
-    )
-    return _Share(
-        file=f"rank-{rank:05d}.safetensors",
-        header=header,
-        shards={name: shards[name] for name in spans},
-        num_bytes=max((span.end for span in spans.values()), default=len(header)),
-        state=_encode_state(state) if rank == 0 else None,
-    )
+    return _Share(part, _encode_state(state) if rank == 0 else None)
 
 
 def _encode_state(state: Mapping[str, Any] | None) -> bytes:
@@ -204,37 +214,39 @@ def _encode_state(state: Mapping[str, Any] | None) -> bytes:
     return (text + "\n").encode()
 
 
-def _write(storage: Storage, folder: str, share: _Share) -> bytes:
-    """Store this rank's files; return their part of the manifest as JSON."""
+def _write(storage: Storage | None, folder: str, share: _Share) -> bytes:
+    """Store this rank's files, or only digest them; return their part of the manifest as JSON."""
     files: dict[str, FileEntry] = {}
-    if share.shards:
-        blocks = DigestedBlocks(_chunks(share), share.num_bytes)
-        storage.put(f"{folder}/{share.file}", blocks)
-        files[share.file] = blocks.entry()
+    part = share.part
+    if part.shards:
+        blocks = DigestedBlocks(part.chunks(), part.num_bytes)
+        files[part.file] = _put(storage, f"{folder}/{part.file}", blocks)
     if share.state is not None:
         blocks = DigestedBlocks([memoryview(share.state)], len(share.state))
-        storage.put(f"{folder}/{STATE_NAME}", blocks)
-        files[STATE_NAME] = blocks.entry()
+        files[STATE_NAME] = _put(storage, f"{folder}/{STATE_NAME}", blocks)
     entries = {
         "files": {name: entry.model_dump() for name, entry in files.items()},
         "tensors": {
             name: {
-                "file": share.file,
+                "file": part.file,
                 "key": name,
                 "global_offset": list(shard.box.offset),
                 "shape": list(shard.box.shape),
                 "dtype": DTYPE_NAMES[shard.tensor.dtype],
             }
-            for name, shard in share.shards.items()
+            for name, shard in part.shards.items()
         },
     }
     return json.dumps(entries).encode()
 
 
-def _chunks(share: _Share) -> Iterator[memoryview]:
-    yield memoryview(share.header)
-    for shard in share.shards.values():
-        yield bytes_of(shard.tensor)
+def _put(storage: Storage | None, path: str, blocks: DigestedBlocks) -> FileEntry:
+    if storage is not None:
+        storage.put(path, blocks)
+    else:
+        for _ in blocks:
+            pass
+    return blocks.entry()
 
 
 def _merge(gathered: list[bytes]) -> dict[str, dict[str, Any]]:
@@ -252,8 +264,7 @@ def _merge(gathered: list[bytes]) -> dict[str, dict[str, Any]]:
     return {"files": files, "tensors": tensors}
 
 
-def _create_manifest(storage: Storage, folder: str, manifest: Manifest) -> bytes:
-    data = manifests.encode(manifest)
+def _create_manifest(storage: Storage, folder: str, data: bytes) -> None:
     path = f"{folder}/{MANIFEST_NAME}"
     try:
         storage.create(path, data)
@@ -264,4 +275,3 @@ def _create_manifest(storage: Storage, folder: str, manifest: Manifest) -> bytes
             storage.delete(path)
             storage.delete_folder(folder)
         raise
-    return data
