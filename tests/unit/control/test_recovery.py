@@ -173,6 +173,37 @@ def test_a_restart_without_progress_three_times_ends_in_budget_exhausted():
     assert "rank 3 killed by signal 9" in run.because
 
 
+def test_a_w19_quick_deaths_do_not_slip_by_the_limit():
+    limits = {"max_restarts": 3, "no_progress_limit": 100}
+    ring = Ring(running(spec=at.spec(recovery=limits)))
+    for restart in range(1, 4):
+        ring.kill()
+        ring.settle()
+        ring.advance(60)
+        ring.settle()
+        ring.ready()
+        ring.settle()
+        ring.advance(2)
+        assert (ring.snapshot.run.state, ring.snapshot.run.generation) == ("running", restart + 1)
+    ring.kill()
+    ring.settle()
+    assert (ring.snapshot.run.state, ring.snapshot.run.code) == ("failed", "budget_exhausted")
+    counted = [each for each in ring.snapshot.attempts if each.cause_kind == "restart"]
+    assert len(counted) == 3, "counted from the attempts, which are rows"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_w21_rank_0_is_replaced_like_any_other(rank: int):
+    ring = Ring(running())
+    ring.settle()
+    ring.kill(rank)
+    ended, begun = ring.settle()
+    assert (ended.state, ended.code) == ("recovering", None)
+    assert begun.new_attempt.cause == f"rank {rank} killed by signal 9"
+    assert begun.new_attempt.resumed_from_step == 50
+    assert sorted(each.rank for each in begun.new_attempt.placements) == [0, 1, 2, 3]
+
+
 def test_restarts_that_commit_are_refunded():
     ring = Ring(running(spec=at.spec(recovery={"max_restarts": 2})))
     step = 50
