@@ -141,6 +141,8 @@ def refuse_other_steps(state: dict[str, Any], now: dict[str, int]) -> None:
     Raises:
         SpecError: they differ from the checkpoint's.
     """
+    if state.get("step") == 0:
+        return  # nothing was consumed yet
     usual = {"parallel.sync_every": 1, "train.batch_ramp_steps": 0}
     problems = [
         Problem(
