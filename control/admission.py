@@ -8,9 +8,10 @@ not block the rest.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
-from control import drills, scheduler, succession
+from control import drills, replanning, scheduler, succession
 from control.checkpoints import interval, mark_abandoned, readmit
 from control.decision import NewAttempt, NewChore
 from control.endings import not_before
@@ -22,9 +23,12 @@ from control.succession import Beginning
 from control.turn import Turn
 from trainmaster.errors import SpecError, UserError
 from trainmaster.plan import Plan, resolve
-from trainmaster.spec import RunSpec
+from trainmaster.spec import PlacementSpec, RunSpec
 
 PASS_AFTER_S = 10.0
+
+REPLAN_AFTER_S = 20.0
+"""For how long nodes that a run had may be away before it goes on with fewer replicas."""
 
 
 def launch(turn: Turn) -> None:
@@ -62,9 +66,16 @@ def launch(turn: Turn) -> None:
         turn.because = f"Waiting: {snapshot.queued_before} runs are before it in the queue."
         return
     preferred = _last_nodes(snapshot.attempt)
-    placed = scheduler.place(
-        plan, begin.spec.placement, snapshot.nodes, now=turn.now, preferred=preferred
-    )
+    placement = _placement(begin, snapshot)
+    placed = scheduler.place(plan, placement, snapshot.nodes, now=turn.now, preferred=preferred)
+    if isinstance(placed, scheduler.Waiting):
+        smaller = _replanned(turn, begin, plan)
+        if smaller is None:
+            turn.because = placed.because
+            return
+        begin, plan = smaller
+        why_plan = ""
+        placed = scheduler.place(plan, placement, snapshot.nodes, now=turn.now, preferred=preferred)
     if isinstance(placed, scheduler.Waiting):
         turn.because = placed.because
         return
@@ -102,7 +113,7 @@ def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | 
     workload = snapshot.run.workload
     assert workload is not None, "a plan needs the workload's description"
     if begin.plan is not None:
-        return begin.plan, "The plan is as the restore asks."
+        return begin.plan, "The plan is as the restore asks." if begin.kind == "restore" else ""
     if newest is not None and begin.kind != "amend" and newest.cause_kind != "import":
         plan = _unplaced(newest.plan, begin.spec, snapshot)
         if begin.spec.parallel != "auto" or scheduler.could_hold(
@@ -114,6 +125,40 @@ def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | 
         return None, "Waiting for a free slot to plan for: no node that can take ranks has one."
     choice = even.choose(begin.spec, workload, num_slots=max(1, num_slots))
     return choice.plan, choice.because if begin.spec.parallel == "auto" else ""
+
+
+def _placement(begin: Beginning, snapshot: RunSnapshot) -> PlacementSpec:
+    """Return on how many nodes the attempt may be: one, while the run is degraded."""
+    placement = begin.spec.placement
+    governing = replanning.governing(snapshot.attempts)
+    goes_on = begin.kind not in {"start", "restore", "amend", "return"}
+    degraded = goes_on and governing is not None and governing.cause_kind == "degrade"
+    if begin.kind == "degrade" or degraded:
+        return placement.model_copy(update={"nodes": 1, "min_nodes": 1})
+    return placement
+
+
+def _replanned(turn: Turn, begin: Beginning, plan: Plan) -> tuple[Beginning, Plan] | None:
+    """Return how a run goes on with fewer replicas of the same stages, when nodes that it had have
+    been gone for a while; None while it waits for them, or fewer do not fit either.
+    """
+    snapshot, placement = turn.snapshot, begin.spec.placement
+    newest = snapshot.attempt
+    if begin.kind not in {"restart", "retry"} or newest is None or newest.ended_at is None:
+        return None
+    if scheduler.could_hold(plan, placement, snapshot.nodes, now=turn.now):
+        return None
+    if turn.now - newest.ended_at < timedelta(seconds=REPLAN_AFTER_S):
+        return None
+    num_slots = scheduler.free_slots(placement, snapshot.nodes, now=turn.now)
+    fewer = replanning.fewer_replicas(plan, num_slots, global_batch=begin.spec.train.global_batch)
+    if fewer is None:
+        return None
+    cause = (
+        f"{begin.cause.rstrip('.')}; the nodes that are left hold {fewer.replicas} of "
+        f"{plan.replicas} replicas"
+    )
+    return replace(begin, kind="replan", cause=cause), fewer
 
 
 def _unplaced(plan: Plan, spec: RunSpec, snapshot: RunSnapshot) -> Plan:

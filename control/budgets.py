@@ -15,6 +15,7 @@ from control.snapshot import Attempt, RunSnapshot
 
 WINDOW = timedelta(hours=24)
 TRIES_PER_CHECKPOINT = 3
+RESTARTS = frozenset({"restart", "replan"})
 BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend", "import"})
 
 
@@ -37,7 +38,7 @@ def has_committed(attempt: Attempt) -> bool:
 def restarts_spent(snapshot: RunSnapshot, *, now: datetime) -> int:
     """Return how many restarts count against `recovery.max_restarts`."""
     return sum(
-        attempt.cause_kind == "restart"
+        attempt.cause_kind in RESTARTS
         and attempt.started_at > now - WINDOW
         and not has_committed(attempt)
         for attempt in unattended(snapshot.attempts)
@@ -63,7 +64,7 @@ def restarts_without_progress(snapshot: RunSnapshot) -> int:
     for attempt in reversed(unattended(snapshot.attempts)):
         if has_committed(attempt):
             break
-        count += attempt.cause_kind == "restart"
+        count += attempt.cause_kind in RESTARTS
     return count
 
 

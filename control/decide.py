@@ -5,7 +5,7 @@ Read from top to bottom, a turn
 1. passes on what ranks answered,
 2. draws the consequence of ranks that met, finished, fell or fell silent,
 3. answers what people ask,
-4. judges the rules, lets them act, and verifies what they did,
+4. judges the rules, lets them act, verifies what they did, and goes back to the whole plan,
 5. begins the next attempt of a run that waits for one,
 6. judges checkpoints and lets the superfluous go.
 
@@ -23,6 +23,7 @@ from control import (
     alerts,
     checkpoints,
     incidents,
+    moves,
     recovery,
     retention,
     silence,
@@ -59,6 +60,7 @@ def decide(snapshot: RunSnapshot, *, now: datetime, judge: Judge = judge_all) ->
     steering.answer(turn)
     steering.end_overdue(turn)
     _judge_rules(turn, judge)
+    moves.come_back(turn)
     admission.launch(turn)
     if turn.new_attempt is None:
         checkpoints.judge(turn)

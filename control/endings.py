@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from control.budgets import has_committed, unattended
+from control.budgets import RESTARTS, has_committed, unattended
 from control.exits import FirstFailure
 from control.snapshot import Attempt, RunSnapshot
 from trainmaster.errors import ExitCode
@@ -74,7 +74,8 @@ def not_before(snapshot: RunSnapshot) -> datetime | None:
     newest = snapshot.attempt
     if newest is None or newest.ended_at is None or newest.ended_by is None:
         return None
-    tried = sum(attempt.cause_kind in {"restart", "retry"} for attempt in _fruitless(snapshot))
+    begun = RESTARTS | {"retry"}
+    tried = sum(attempt.cause_kind in begun for attempt in _fruitless(snapshot))
     doublings = tried if kind_of(newest) == "passing" else tried - 1
     if doublings < 0:
         return None

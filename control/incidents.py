@@ -26,7 +26,7 @@ from control.decision import IncidentChange
 from control.lifecycle import TERMINAL, State
 from control.rules import actions
 from control.rules.judgement import Judgement
-from control.rungs import Evidence, Rung
+from control.rung import Evidence, Rung
 from control.snapshot import Attempt, Incident
 from control.turn import Turn
 from trainmaster.actions import HARMLESS_ACTIONS, Action, Choose, PlainAction, Situation, chosen

@@ -61,6 +61,7 @@ class Happening(StrEnum):
     ROLLBACK_ORDERED = "rollback_ordered"
     RESTORE_ORDERED = "restore_ordered"
     AMENDED = "amended"
+    MOVED = "moved"
     RESUMED = "resumed"
     FINISHED = "finished"
     GAVE_UP = "gave_up"
@@ -138,6 +139,7 @@ _RULES: tuple[tuple[Happening, tuple[State, ...], State], ...] = (
         ),
         State.RECOVERING,
     ),
+    (Happening.MOVED, _from(State.RUNNING, State.HELD, State.UNREACHABLE), State.RECOVERING),
     (Happening.RESUMED, _from(State.PAUSED, State.STOPPED, State.FAILED), State.QUEUED),
     (Happening.FINISHED, _LIVE, State.SUCCEEDED),
     (Happening.GAVE_UP, _BEFORE_END, State.FAILED),

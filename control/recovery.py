@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control import budgets, drills, endings, exits, proposals, scheduler, standstill, witnesses
+from control import (
+    budgets,
+    drills,
+    endings,
+    exits,
+    moves,
+    proposals,
+    scheduler,
+    standstill,
+    witnesses,
+)
 from control.checkpoints import quarantine
 from control.choice import GOOD
 from control.decision import Cordon
@@ -140,6 +150,8 @@ def _finish(turn: Turn, attempt: Attempt, finish: exits.Finish) -> None:
         told = f"Stopped after step {step} to go on with the amended spec."
         turn.end_attempt("superseded", told)
         turn.happen(Happening.AMENDED, told, step=step)
+    elif turn.state not in {State.PAUSING, State.STOPPING} and moves.finish(turn, attempt, step):
+        return
     else:
         _rest(turn, f"after step {step}", step)
 

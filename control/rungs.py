@@ -8,13 +8,13 @@ itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from control import budgets, checkpoints
+from control import budgets, checkpoints, interventions
 from control.choice import choose_before
 from control.lifecycle import Desired, Happening
 from control.rules import actions
+from control.rung import Evidence, Rung
 from control.snapshot import Attempt, Incident
 from control.turn import Turn
 from trainmaster.actions import (
@@ -27,42 +27,6 @@ from trainmaster.actions import (
     Stop,
     TakeCheckpoint,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What an action is taken on.
-
-    Attributes:
-        rule: the rule that fires.
-        scope: what it fires on: "run", "rank 3", "node oak".
-        sentence: what was seen, without a full stop.
-    """
-
-    rule: str
-    scope: str
-    sentence: str
-    first_bad_step: int
-    last_bad_step: int
-    severity: str = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """What an incident remembers of an action that was taken.
-
-    Attributes:
-        because: sentences for a person.
-        remembered: what `succession` and people need to know, beside the action's name.
-        state: verifying (it must prove itself), waiting (for a person) or closed.
-        closed_as: of a closed one.
-    """
-
-    because: str
-    remembered: Mapping[str, Any] = field(default_factory=dict)
-    state: Literal["verifying", "waiting", "closed"] = "verifying"
-    closed_as: str | None = None
-
 
 Kind = TypeVar("Kind", bound=PlainAction)
 Carrier = Callable[[Turn, Attempt, Evidence, Any, Incident], Rung]
@@ -196,5 +160,9 @@ CARRIERS: Mapping[str, Carrier] = {
     "hold": _hold,
     "stop": _stop,
     "notify": _notify,
+    "degrade": interventions.degrade,
+    "rebalance": interventions.rebalance,
+    "cordon": interventions.cordon,
+    "dump_stacks": interventions.dump_stacks,
 }
 """Action -> who carries it out. Rules with an action that is not here are not taken up."""

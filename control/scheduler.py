@@ -50,6 +50,8 @@ def place(
     if not usable:
         return Waiting(_no_nodes(nodes, fitting, placement))
     free = {node.id: _free_slots(node) for node in usable}
+    if len(usable) < placement.min_nodes:
+        return Waiting(_no_room(plan.world_size, placement, usable, free))
     if any(pipeline.nodes for pipeline in plan.pipelines):
         return _as_asked(plan, free)
     ordered = sorted(usable, key=lambda node: (node.id not in preferred, node.id))

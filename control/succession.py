@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from control import restoring
+from control import moves, restoring
 from control.choice import Choice, choose_before, choose_newest
 from control.endings import cause_kind
 from control.lifecycle import State
 from control.lineage import inherited_lr_windows, inherited_skip
+from control.moves import Move
 from control.snapshot import Attempt, Incident, LrWindow, Range, Request, RunSnapshot
 from trainmaster.batches import normalise
 from trainmaster.document import Document, validate
@@ -65,6 +66,9 @@ def beginning(snapshot: RunSnapshot) -> Beginning:
         )
     if newest is None:
         return _continued(snapshot, "start", "The first attempt.", asked.get("resume"))
+    move = moves.pending(newest)
+    if move is not None:
+        return _moved(snapshot, newest, move)
     for incident in snapshot.incidents:
         action = incident.actions[-1] if incident.actions else {}
         if action.get("action") == "rollback" and action.get("generation") == newest.generation:
@@ -128,6 +132,14 @@ def _after_failure(snapshot: RunSnapshot, newest: Attempt) -> Beginning:
             return _continued(snapshot, "fallback", cause, incident=incident)
     cause = newest.because or f"generation {newest.generation} ended"
     return _continued(snapshot, cause_kind(newest), cause, incident=incident)
+
+
+def _moved(snapshot: RunSnapshot, newest: Attempt, move: Move) -> Beginning:
+    still_open = {incident.id for incident in snapshot.incidents}
+    incident = move.incident if move.incident in still_open else newest.incident
+    begun = _continued(snapshot, move.kind, move.because)
+    kept = incident if incident in still_open else None
+    return replace(begun, plan=move.plan, incident=kept)
 
 
 def _rolled_back(

@@ -65,6 +65,9 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> Checked:
             raise SpecError(
                 [Problem("rules", f"there is no rule or pack named {name!r}") for name in unknown]
             )
+        conflict = _conflict(shell, spec)
+        if conflict is not None:
+            raise SpecError([conflict])
         info = described(shell, spec)
         if info is not None:
             too_short = short_dataset(info.num_samples, spec.train.global_batch)
@@ -76,6 +79,27 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> Checked:
     except SpecError as error:
         raise document.with_lines(error, source) from error
     return Checked(spec, bands_left)
+
+
+def _conflict(shell: Shell, spec: RunSpec) -> Problem | None:
+    """Return which rule that the spec asks for by name could never do what it is there for.
+
+    Where the spec leaves the rules at `default` there is nothing to refuse: `placement.min_nodes`
+    holds, and a rule that would go below it says so when it fires.
+    """
+    if spec.placement.min_nodes < 2 or spec.rules == "default":
+        return None
+    with shell.db.read() as connection:
+        rules = rulebook.active(connection, spec.rules)
+    for rule in rules:
+        acts = rule.enabled and rule.mode != "observe"
+        if acts and any(action.action == "degrade" for action in rule.actions):
+            return Problem(
+                "placement.min_nodes",
+                f"{spec.placement.min_nodes} forbids what the rule {rule.name!r} does, which is to "
+                "go on with a single node: use 1, or rules without the action degrade",
+            )
+    return None
 
 
 def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) -> Plan:

@@ -1,0 +1,103 @@
+"""Actions of rules on where and how a run trains: on a single node, with other shares, without a
+node, and where its ranks stand. Pure.
+"""
+
+from __future__ import annotations
+
+from control import moves, replanning
+from control.decision import Cordon as NewCordon
+from control.decision import NewStacks
+from control.moves import Move
+from control.rung import Evidence, Rung
+from control.scheduler import could_hold
+from control.snapshot import Attempt, Incident
+from control.turn import Turn
+from trainmaster.actions import Cordon, Degrade, DumpStacks, PlainAction, Rebalance
+
+
+def degrade(
+    turn: Turn, attempt: Attempt, evidence: Evidence, action: Degrade, incident: Incident
+) -> Rung:
+    """Go on with a single node, if one copy of the model fits there."""
+    found = replanning.on_one_node(attempt.plan, turn.snapshot.nodes, turn)
+    if isinstance(found, str):
+        return _cannot(turn, evidence, action, incident, found)
+    plan = found
+    because = (
+        f"{evidence.sentence}. The run goes on with {plan.replicas} of {attempt.plan.replicas} "
+        f"replicas on a single node, and comes back after {action.return_after_steps} clean steps."
+    )
+    moves.begin(turn, Move("degrade", because, plan, incident.id, action.return_after_steps))
+    return _done(turn, action, incident, because)
+
+
+def rebalance(
+    turn: Turn, attempt: Attempt, evidence: Evidence, action: Rebalance, incident: Incident
+) -> Rung:
+    """Give each replica as much of a batch as it is fast."""
+    compute = turn.snapshot.rank_windows.get("compute_s", {})
+    seconds = replanning.measured_seconds(attempt, compute)
+    if not seconds:
+        why = "how fast each replica computes is not known: a rule on compute_s by rank tells it"
+        return _cannot(turn, evidence, action, incident, why)
+    found = replanning.rebalanced(
+        attempt.plan, seconds, global_batch=turn.snapshot.run.spec.train.global_batch
+    )
+    if isinstance(found, str):
+        return _cannot(turn, evidence, action, incident, found)
+    speeds = ", ".join(f"{each:.3g}" for each in seconds)
+    because = (
+        f"{evidence.sentence}. Replicas take {speeds} s for a micro-batch: their shares become "
+        f"{found.shares} instead of {attempt.plan.shares}."
+    )
+    moves.begin(turn, Move("rebalance", because, found, incident.id))
+    return _done(turn, action, incident, because, shares=found.shares)
+
+
+def cordon(
+    turn: Turn, attempt: Attempt, evidence: Evidence, action: Cordon, incident: Incident
+) -> Rung:
+    """Give nothing new to the node that the alert names, or on which its rank is."""
+    node = _node_of(turn, evidence.scope)
+    if node is None:
+        return _cannot(turn, evidence, action, incident, f"{evidence.scope} names no node")
+    others = [each for each in turn.snapshot.nodes if each.id != node]
+    because = f"{evidence.sentence}. Node {node} gets no new ranks."
+    if not could_hold(attempt.plan, turn.snapshot.run.spec.placement, others, now=turn.now):
+        because += " The other nodes could not take this run as it is."
+    turn.cordons.append(NewCordon(node, f"Run {turn.snapshot.run.id}: {evidence.sentence}."))
+    return _done(turn, action, incident, because, node=node)
+
+
+def dump_stacks(
+    turn: Turn, attempt: Attempt, evidence: Evidence, action: DumpStacks, incident: Incident
+) -> Rung:
+    """Ask where the threads of all ranks stand."""
+    turn.stacks.append(NewStacks(incident=incident.id))
+    because = f"{evidence.sentence}. The stacks of all ranks are kept with the incident."
+    return _done(turn, action, incident, because)
+
+
+def _node_of(turn: Turn, scope: str) -> str | None:
+    kind, _, name = scope.partition(" ")
+    if kind == "node":
+        return name or None
+    if kind == "rank" and name.isdecimal():
+        return next((each.node for each in turn.snapshot.ranks if each.rank == int(name)), None)
+    return None
+
+
+def _done(
+    turn: Turn, action: PlainAction, incident: Incident, because: str, **remembered: object
+) -> Rung:
+    turn.tell("rule_acted", because, incident=incident.id, action=action.action)
+    return Rung(because, remembered)
+
+
+def _cannot(
+    turn: Turn, evidence: Evidence, action: PlainAction, incident: Incident, why: str
+) -> Rung:
+    """Say that nothing is done, and why; the incident goes on to be looked at."""
+    because = f"{evidence.sentence}. The action {action.action} is not possible: {why}."
+    turn.tell("rule_could_not_act", because, incident=incident.id, action=action.action)
+    return Rung(because, {"impossible": why})

@@ -1,0 +1,243 @@
+"""Other plans for a run that has one: fewer replicas, a single node, other shares, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from control import interventions, moves, replanning
+from control.incidents import open_incident
+from control.rung import Evidence
+from control.turn import Turn
+from tests.fakes import snapshots as at
+from tests.fakes.snapshots import NOW, Ring, ranks, running, with_rank
+from trainmaster.actions import Cordon, Degrade, DumpStacks, Rebalance
+
+EVIDENCE = Evidence("many failed steps", "run", "The rule fires", 40, 44)
+TWO_NODES = {"nodes": 2, "min_nodes": 1}
+
+
+def apart(**changes: object):
+    """Alpha with its first replica on elm and its second on oak."""
+    bare = at.plan()
+    homes = [("elm", "elm"), ("oak", "oak")]
+    pipelines = tuple(
+        each.model_copy(update={"nodes": home})
+        for each, home in zip(bare.pipelines, homes, strict=True)
+    )
+    found = with_rank(with_rank(ranks(), 0, node="elm"), 1, node="elm")
+    return running(
+        ranks=found,
+        nodes=(at.node("elm", 2), at.node("oak", 2)),
+        attempts=(
+            at.attempt(
+                last_committed_step=50, plan=bare.model_copy(update={"pipelines": pipelines})
+            ),
+        ),
+        spec=at.spec(placement=TWO_NODES),
+        **changes,
+    )
+
+
+def acted(snapshot, action, evidence: Evidence = EVIDENCE):
+    """One turn in which a rule takes an action."""
+    turn = Turn(snapshot, NOW)
+    carrier = getattr(interventions, action.action)
+    incident = open_incident(turn, evidence)
+    rung = carrier(turn, snapshot.attempts[-1], evidence, action, incident)
+    return turn, rung
+
+
+def obey(ring: Ring, step: int) -> None:
+    """Let the ranks checkpoint and end as they were ordered to."""
+    [order] = [each for each in ring.snapshot.orders if each.kind == "stop"]
+    ring.train(step)
+    ring.commit(step)
+    told = {"step": step, "ordered": True}
+    ring.tell(
+        orders=(replace(order, state="applied", step=step),),
+        ranks=tuple(
+            replace(each, state="exited", exit_code=0, exited_at=ring.now, finished=told)
+            for each in ring.snapshot.ranks
+        ),
+    )
+
+
+def degraded() -> Ring:
+    ring = Ring(apart())
+    turn, rung = acted(ring.snapshot, Degrade(action="degrade"))
+    assert "1 of 2 replicas on a single node" in rung.because
+    decision = turn.decision(timedelta(0))
+    ring.snapshot = at.applied(ring.snapshot, decision, NOW)
+    obey(ring, 52)
+    ring.settle()
+    return ring
+
+
+def test_a_degraded_run_goes_on_with_one_node_and_loses_no_step():
+    ring = degraded()
+    newest = ring.snapshot.attempt
+    assert newest.cause_kind == "degrade"
+    assert len({each.node for each in ring.snapshot.ranks}) == 1
+    assert (newest.plan.replicas, newest.plan.shares, newest.plan.stages) == (1, [8], 2)
+    assert newest.resumed_from_step == 52
+    [ended] = ring.snapshot.attempts[:-1]
+    assert ended.state == "superseded"
+
+
+def test_a_degraded_run_that_dies_stays_on_one_node():
+    ring = degraded()
+    ring.ready()
+    ring.settle()
+    ring.kill(1)
+    ring.settle()
+    newest = ring.snapshot.attempt
+    assert (newest.cause_kind, newest.plan.replicas) == ("restart", 1)
+    assert len({each.node for each in ring.snapshot.ranks}) == 1
+
+
+def test_two_hundred_clean_steps_bring_it_back():
+    ring = degraded()
+    ring.ready()
+    ring.settle()
+    ring.train(251)
+    ring.settle()
+    assert not moves.is_under_way(ring.snapshot), "one step too few"
+    ring.train(252)
+    taken = ring.settle()
+    assert any("200 clean steps" in each.because for one in taken for each in one.events)
+    assert moves.is_under_way(ring.snapshot)
+    obey(ring, 253)
+    ring.settle()
+    newest = ring.snapshot.attempt
+    assert (newest.cause_kind, newest.plan.replicas) == ("return", 2)
+    assert {each.node for each in ring.snapshot.ranks} == {"elm", "oak"}
+    assert not replanning.is_reduced(ring.snapshot)
+
+
+def test_a_failed_step_begins_the_clean_stretch_anew_and_no_room_puts_it_off():
+    ring = degraded()
+    ring.ready()
+    ring.settle()
+    ring.train(200, bad=[100])
+    ring.train(252)
+    ring.settle()
+    assert not moves.is_under_way(ring.snapshot)
+    ring.train(300)
+    ring.tell(nodes=(ring.snapshot.nodes[1],))
+    ring.settle()
+    assert not moves.is_under_way(ring.snapshot), "elm is gone"
+    ring.tell(nodes=(at.node("elm", 2, silent_s=0), *ring.snapshot.nodes))
+    ring.settle()
+    assert moves.is_under_way(ring.snapshot)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "because"),
+    [
+        (running(), "the run is on a single node already (oak)"),
+        (
+            at.change(apart(), nodes=(at.node("elm", 1), at.node("oak", 1))),
+            "one copy of the model takes 2 ranks, and the roomiest node oak has 1 slots",
+        ),
+        (
+            at.change(apart(), spec=at.spec(placement={"nodes": 2, "min_nodes": 2})),
+            "placement.min_nodes is 2",
+        ),
+    ],
+    ids=["one node", "no fit", "too few nodes"],
+)
+def test_what_cannot_be_degraded_says_why_and_is_left_as_it_is(snapshot, because):
+    turn, rung = acted(snapshot, Degrade(action="degrade"))
+    assert turn.orders == []
+    assert because in rung.because
+    assert [each.kind for each in turn.events][-1] == "rule_could_not_act"
+
+
+def test_shares_follow_the_measured_speed():
+    slow = {rank: at.samples(dict.fromkeys(range(1, 51), 2.0)) for rank in (0, 1)}
+    quick = {rank: at.samples(dict.fromkeys(range(1, 51), 1.0)) for rank in (2, 3)}
+    snapshot = at.change(apart(), rank_windows={"compute_s": {**slow, **quick}})
+    turn, rung = acted(snapshot, Rebalance(action="rebalance"))
+    [order] = turn.orders
+    assert order.args["then"]["plan"]["shares"] == [3, 5]
+    assert "[3, 5] instead of [4, 4]" in rung.because
+
+
+def test_shares_stay_where_nothing_is_known_or_all_are_alike():
+    assert "is not known" in acted(apart(), Rebalance(action="rebalance"))[1].because
+    alike = {rank: at.samples(dict.fromkeys(range(1, 51), 1.0)) for rank in range(4)}
+    snapshot = at.change(apart(), rank_windows={"compute_s": alike})
+    assert (
+        "fit the measured speeds already"
+        in acted(snapshot, Rebalance(action="rebalance"))[1].because
+    )
+
+
+def test_a_node_is_cordoned_by_its_name_or_by_its_rank():
+    for scope in ("node elm", "rank 1"):
+        turn, rung = acted(apart(), Cordon(action="cordon"), replace(EVIDENCE, scope=scope))
+        [cordon] = turn.cordons
+        assert cordon.node == "elm"
+        assert "could not take this run as it is" in rung.because
+    turn, rung = acted(apart(), Cordon(action="cordon"))
+    assert turn.cordons == []
+    assert "run names no node" in rung.because
+
+
+def test_stacks_are_asked_for_the_incident():
+    turn, _ = acted(apart(), DumpStacks(action="dump_stacks"))
+    assert [each.incident for each in turn.stacks] == ["alpha-i1"]
+
+
+def lost_elm() -> Ring:
+    ring = Ring(apart())
+    ring.kill(0)
+    ring.turn()
+    ring.tell(nodes=(at.node("oak", 2),))
+    return ring
+
+
+def test_nodes_that_stay_away_leave_fewer_replicas_and_come_back_after_a_clean_stretch():
+    ring = lost_elm()
+    ring.advance(19)
+    ring.settle()
+    assert ring.snapshot.run.state == "recovering", "they may come back"
+    ring.advance(1)
+    ring.settle()
+    newest = ring.snapshot.attempt
+    assert (newest.cause_kind, newest.plan.replicas, newest.plan.shares) == ("replan", 1, [8])
+    assert "hold 1 of 2 replicas" in newest.cause
+    ring.ready()
+    ring.settle()
+    ring.tell(nodes=(at.node("elm", 2), *ring.snapshot.nodes))
+    ring.advance(0)
+    ring.train(newest.resumed_from_step + 200)
+    ring.settle()
+    obey(ring, newest.resumed_from_step + 201)
+    ring.settle()
+    assert ring.snapshot.attempt.plan.replicas == 2
+
+
+def test_min_nodes_is_waited_for():
+    ring = lost_elm()
+    ring.tell(spec=at.spec(placement={"nodes": 2, "min_nodes": 2}))
+    ring.advance(600)
+    ring.settle()
+    assert ring.snapshot.run.state == "recovering"
+    assert "only 1 node can take ranks now" in ring.snapshot.run.because
+
+
+def test_a_restore_onto_fewer_replicas_is_what_a_person_wants_and_stays():
+    ring = Ring(apart())
+    plan = {"replicas": 1, "stages": 2, "micro_batch": 8}
+    ring.tell(requests=(at.request("restore", checkpoint="alpha-g1-s50", plan=plan),))
+    ring.settle()
+    ring.ready()
+    ring.settle()
+    ring.train(400)
+    ring.settle()
+    assert ring.snapshot.attempt.plan.replicas == 1
+    assert not moves.is_under_way(ring.snapshot)
