@@ -1,4 +1,4 @@
-"""What is logged in every bench: the 21 metrics of a step, as a healthy run would have them.
+"""What is logged in every bench: the metrics of a step, as a healthy run would have them.
 Standard library only, so that each peer is given the very same numbers.
 """
 
@@ -30,6 +30,8 @@ NAMES = (
     "latency_ms",
     "bandwidth_bytes_per_s",
     "allreduce_hidden_s",
+    "exposed_comm_ratio",
+    "idle_ratio",
 )
 NODE_BYTES = 64 << 30
 
@@ -66,4 +68,6 @@ def steps(seed: int = 0) -> Iterator[dict[str, float]]:
             "latency_ms": 1e3 * sync_s,
             "bandwidth_bytes_per_s": 33_554_432.0 / sync_s,
             "allreduce_hidden_s": 0.5 * sync_s,
+            "exposed_comm_ratio": sync_s / step_time_s,
+            "idle_ratio": noise.uniform(0.001, 0.002),
         }

@@ -22,6 +22,7 @@ from control.api import (
     runs,
     sync,
     system,
+    timelines,
 )
 from control.api.context import Shell
 from control.api.ending import Ending
@@ -100,7 +101,8 @@ def create_app(
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
     for module in (
-        *(system, access, nodes, runs, imports, requests, checkpoints, rules, alerts, plan),
+        *(system, access, nodes, runs, timelines, imports, requests, checkpoints, rules),
+        *(alerts, plan),
     ):
         app.include_router(module.router)
     return app

@@ -54,6 +54,8 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/runs/{run}/goodput"): VIEWER,
     ("GET", "/v1/runs/{run}/events"): VIEWER,
     ("GET", "/v1/runs/{run}/series"): VIEWER,
+    ("GET", "/v1/runs/{run}/timelines"): VIEWER,
+    ("GET", "/v1/runs/{run}/timelines/{step}"): VIEWER,
     ("GET", "/v1/runs/{run}/checkpoints"): VIEWER,
     ("GET", "/v1/runs/{run}/retention"): VIEWER,
     ("GET", "/v1/runs/{run}/alerts"): VIEWER,

@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
-from control.db import chores, rollups, sealing, tables
+from control.db import chores, rollups, sealing, tables, timelines
 from control.db.ageing import Ages
 from control.db.engine import Database
 from control.db.faults import UnreadableError
@@ -166,13 +166,17 @@ class Clockwork:
             chores.release(connection, now=self._clock.now())
 
     def forget(self) -> None:
-        """Remove login codes that have expired, and tokens that ended long ago."""
+        """Remove login codes that have expired, tokens that ended long ago, and the timelines of
+        runs whose ranks' series go.
+        """
         now = self._clock.now()
         t, codes = tables.tokens.c, tables.login_codes.c
         with self._write() as connection:
             connection.execute(
                 delete(tables.login_codes).where(codes.expires_at < now - timedelta(hours=1))
             )
+            if self._ages.kept is not None:
+                timelines.remove_old(connection, before=now - self._ages.kept)
             ended = now - KEEP_ENDED_TOKENS
             connection.execute(
                 delete(tables.tokens).where(or_(t.expires_at < ended, t.revoked_at < ended))

@@ -174,20 +174,19 @@ class GroupCommit:
                 connection, {member.token_sha256 for member in group}, now=now
             )
             members = [member for member in group if member.token_sha256 in valid]
-            nodes = [member.said.node for member in members]
+            protocols = {member.said.node: member.said.sync.protocol for member in members}
             stored = facts.store(
                 connection,
                 [member.said for member in members],
                 now=now,
                 stored=self._described,
             )
-            protocols = {member.said.node: member.said.sync.protocol for member in members}
             work = chores.take(connection, protocols, now=now)
         self._described |= stored.described
         if stored.touched:
             self._wake()
         with self._db.read() as connection:
-            wanted = assignments.wanted_of(connection, nodes, self._fixed)
+            wanted = assignments.wanted_of(connection, protocols, self._fixed)
             interval_s = sync_interval_s(self._num_nodes(connection, now))
         self.counts.groups += 1
         self.counts.members += len(members)

@@ -187,6 +187,7 @@ ALLOWED_FROM: Mapping[str, tuple[State, ...]] = MappingProxyType(
             State.SUCCEEDED,
         ),
         "drill": (State.STARTING, State.RUNNING, State.HELD),
+        "timeline": (State.RUNNING,),
     }
 )
 """The requests of a person, and the states in which each makes sense."""

@@ -2,8 +2,8 @@
 with a sentence. Pure.
 
 Arguments by kind: pause {"hold": bool}; resume {}; stop {"checkpoint": bool}; checkpoint {};
-restore, see `control.restoring`; amend {"spec": mapping}; drill {"fault", "rank", "node",
-"at_step", "steps", "duration_s", "sticky"}.
+timeline {}; restore, see `control.restoring`; amend {"spec": mapping}; drill {"fault", "rank",
+"node", "at_step", "steps", "duration_s", "sticky"}.
 """
 
 from __future__ import annotations
@@ -269,6 +269,11 @@ def _drill(turn: Turn, request: Request) -> None:
     )
 
 
+def _timeline(turn: Turn, request: Request) -> None:
+    turn.order("timeline", request.id)
+    turn.accept(request, _by(request, "record the next step"), generation=_generation(turn))
+
+
 _HANDLERS: Mapping[str, Callable[[Turn, Request], None]] = MappingProxyType(
     {
         "pause": _pause,
@@ -278,5 +283,6 @@ _HANDLERS: Mapping[str, Callable[[Turn, Request], None]] = MappingProxyType(
         "restore": _restore,
         "amend": _amend,
         "drill": _drill,
+        "timeline": _timeline,
     }
 )

@@ -30,7 +30,7 @@ from control.lifecycle import Desired, Happening, State, transition
 from control.snapshot import Attempt, Request, RunSnapshot
 from trainmaster.spec import RunSpec
 
-_ENDS_WITH_ATTEMPT = frozenset({"pause", "stop", "checkpoint"})
+_ENDS_WITH_ATTEMPT = frozenset({"pause", "stop", "checkpoint", "timeline"})
 
 
 @dataclass

@@ -121,6 +121,24 @@ STEP_METRICS: tuple[Metric, ...] = (
         "Time in which gradients were under way while the pipeline still ran.",
         "mean",
     ),
+    Metric(
+        "exposed_comm_ratio",
+        "1",
+        "rank",
+        "Share of the step in which the rank did nothing but communicate: waiting for messages of "
+        "other stages, for gradients, weights and the status of others.",
+        "mean",
+        "trainmaster_exposed_communication_ratio",
+    ),
+    Metric(
+        "idle_ratio",
+        "1",
+        "rank",
+        "Share of the step in which the rank neither computed nor communicated: data, a "
+        "checkpoint's copy, the host.",
+        "mean",
+        "trainmaster_idle_ratio",
+    ),
 )
 
 BY_NAME = {metric.name: metric for metric in STEP_METRICS}

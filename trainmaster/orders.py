@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-OrderKind = Literal["checkpoint", "hold", "release", "stop"]
+OrderKind = Literal["checkpoint", "hold", "release", "stop", "timeline"]
 
 
 class OrderWord(IntEnum):
@@ -23,6 +23,7 @@ class OrderWord(IntEnum):
     RELEASE = 3
     STOP = 4
     STOP_WITHOUT_CHECKPOINT = 5
+    TIMELINE = 6
 
 
 class Order(BaseModel):

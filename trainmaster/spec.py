@@ -172,6 +172,12 @@ class RecoverySpec(Strict):
     unreachable_after_s: Annotated[float, Field(gt=0)] | None = None
 
 
+class TelemetrySpec(Strict):
+    """What is measured beyond what every step tells."""
+
+    timeline_every: Annotated[int, Field(ge=0, le=10**9)] = 0
+
+
 class RunSpec(Strict):
     """A run, as its user writes it."""
 
@@ -185,6 +191,7 @@ class RunSpec(Strict):
     checkpoint: CheckpointSpec = CheckpointSpec()
     rules: str | list[str] = "default"
     recovery: RecoverySpec = RecoverySpec()
+    telemetry: TelemetrySpec = TelemetrySpec()
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
 
     @field_validator("params")

@@ -8,7 +8,8 @@ a torn frame. A cursor is a byte offset between two frames.
 
 Kinds: H header (JSON), E event (JSON as `wire.Event`), S sample row: `<i64 step><f64 at><f64
     value>...`, values in the header's order, NaN where a metric was not measured is told apart
-    from a measured NaN by its payload (`MISSING`).
+    from a measured NaN by its payload (`MISSING`); T timeline of a step, as `trainmaster.timeline`
+    encodes it. A reader passes over kinds that it does not know.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class Frames:
         events: as parsed JSON.
         samples: the payloads of the sample rows one after the other, each as long as the header
             says.
+        timelines: still encoded.
     """
 
     end_offset: int
     header: Header | None = None
     events: list[dict[str, object]] = field(default_factory=list)
     samples: bytes = b""
+    timelines: list[bytes] = field(default_factory=list)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -134,6 +137,11 @@ def encode_event(event_json: bytes) -> bytes:
     return _frame(b"E", event_json)
 
 
+def encode_timeline(packed: bytes) -> bytes:
+    """Return a frame for the timeline of a step."""
+    return _frame(b"T", packed)
+
+
 def encode_row(layout: struct.Struct, step: int, at: float, values: Sequence[float]) -> bytes:
     """Return a frame for one sample row; `layout` comes from `Header.row_struct`."""
     # Written out, not by `_frame`: a training step waits for this, with caches cold.
@@ -185,6 +193,8 @@ def decode_before_damage(
             rows.append(payload)
         elif kind == b"E":
             frames.events.append(json.loads(payload))
+        elif kind == b"T":
+            frames.timelines.append(payload)
         elif kind == b"H":
             if rows:
                 break

@@ -33,7 +33,8 @@ from trainmaster.spec import RunSpec
 
 PROTOCOL_VERSION = 3
 """1: samples as lists of numbers. 2: samples may be packed (`PackedColumns`). 3: chores may be of
-any kind, and an agent says of those that it does not know that another should do them.
+any kind, and an agent says of those that it does not know that another should do them; there are
+timelines, and orders to record them.
 
 An agent begins with 1 and goes on with what the answers say; so each side may be one release ahead
 of the other.
@@ -156,6 +157,14 @@ class PackedColumns(Message):
         return self
 
 
+class PackedTimeline(Message):
+    """The timeline of a step, as `trainmaster.timeline` encodes it, in base64."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    data: bytes
+
+
 class Batch(Message):
     """The facts that lie between two byte offsets of a spool stream ("agent", or
     "RUN/GENERATION/RANK"). Samples are `samples` or `packed`, not both.
@@ -167,6 +176,7 @@ class Batch(Message):
     events: list[Event] = []
     samples: Columns | None = None
     packed: PackedColumns | None = None
+    timelines: list[PackedTimeline] = []
 
     @model_validator(mode="after")
     def _one_form(self) -> Batch:

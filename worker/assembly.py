@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmaster.batches import normalise
+from trainmaster.emulation import Link
 from trainmaster.errors import Problem, SpecError
 from trainmaster.layout import RankRole, first_micro_batch, roles, sample_range
 from trainmaster.plan import workload_problems
@@ -22,9 +23,10 @@ from worker.data.agreement import (
 from worker.data.batches import BatchReader
 from worker.devices import ComputeDevice
 from worker.draws import Draws
-from worker.emulation import Pace, message_s
-from worker.faults import Faults
-from worker.launch import Launch, Link
+from worker.emulation import Pace, SlowLink
+from worker.faults import Faults, failure_in
+from worker.launch import Launch
+from worker.meter import Meter
 from worker.optimizer import Optimizer
 from worker.orders import InboxFile, OrderDesk
 from worker.parameters import Piece, held
@@ -34,7 +36,7 @@ from worker.sharded import shard
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery
 from worker.tensor_parallel import spread
-from worker.timeline import Meter, measure_messages
+from worker.timeline import measure_messages
 from worker.user_code import calling
 from worker.weights_digest import digest_of
 from worker.workload import StageLayers, build_layers, code_sha256, layer_of
@@ -103,10 +105,14 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         spread(layers, workload, joined.place, device)
     if role.is_divided:
         shard(layers, joined.segments, device, on_host=plan.offload == "parameters")
-    pace = Pace(launch.emulation)
+    pace = Pace(launch.emulation, rank=launch.rank)
     meter = Meter(pace, spool.pulse)
     links = links_by_rank(launch)
-    measure_messages(meter, lambda peer, num_bytes: message_s(links.get(peer), num_bytes))
+    slow = {
+        peer: SlowLink(link, seed=f"{launch.emulation.seed}/{launch.rank}/{peer}")
+        for peer, link in links.items()
+    }
+    measure_messages(meter, slow)
     first = reader.read(course.passes(course.batch(1))[0]).inputs
     gradients = Gradients(
         held(layers, tensor=role.tensor, is_divided=role.is_divided),
@@ -149,7 +155,14 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         gradients=gradients,
         optimizer=optimizer_of(gradients.pieces, spec.train.optimizer, workload),
         meter=meter,
-        faults=Faults(inbox, spool, pace, rank=launch.rank, node=launch.node),
+        faults=Faults(
+            inbox,
+            spool,
+            pace,
+            rank=launch.rank,
+            node=launch.node,
+            failure=failure_in(launch.emulation.failure, assignment.generation),
+        ),
         spool=spool,
         data_sha256=agree(reader.sha256, joined.world),
         desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,

@@ -130,7 +130,7 @@ class Checkpointer:
     def _begin(self, position: Position, *, may_skip: bool, to_store: bool = True) -> None:
         pace = {"step_time_s": self._steps_s / self._steps} if self._steps else {}
         self._steps, self._steps_s = 0, 0.0
-        self.stall_s += self._saver.begin(
+        stall_s = self._saver.begin(
             position.step,
             self._tensors(),
             self._state(position) if self._parts.role.rank == 0 else None,
@@ -138,12 +138,19 @@ class Checkpointer:
             may_skip=may_skip,
             pace=pace,
         )
+        self._held_up(stall_s)
+
+    def _held_up(self, seconds: float) -> None:
+        """Count that training has just waited for a checkpoint."""
+        self.stall_s += seconds
+        now = time.perf_counter()
+        self._parts.meter.note_before("checkpoint", now - seconds, now)
 
     def _outcome(self, step: int) -> str | None:
         """Wait for what is in flight; return None if `step` is stored, else why it is not."""
         started = time.perf_counter()
         self._saver.finish()
-        self.stall_s += time.perf_counter() - started
+        self._held_up(time.perf_counter() - started)
         last = self._saver.last
         if last is None or last.step != step or not last.to_store:
             return "it has not been saved"

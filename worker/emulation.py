@@ -2,15 +2,24 @@
 machines.
 
 Everything here is sleeping: numbers are not touched, so an emulated run has the bits of a real one.
+
+An emulated device keeps its own time. Its next action begins when it became free, or when the
+message arrived that it waited for; so what the host spends between two actions, and by how much a
+sleep is longer than asked for, does not add up along a step.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
-from collections.abc import Mapping
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from random import Random
+from threading import Thread
+from typing import Any, Final, Literal
 
-from worker.launch import Emulation, Link
+from trainmaster.emulation import Link
+from worker.launch import Emulation
 
 Work = Literal["forward", "backward", "input", "weights", "loss"]
 _LAYER_TIMES: Final[dict[Work, int]] = {
@@ -22,45 +31,100 @@ _LAYER_TIMES: Final[dict[Work, int]] = {
 }
 SLOW_FACTOR: Final = 3.0
 """How much longer compute takes under the drill `slow`."""
+HOST_S: Final = 0.01
+"""What the host may spend between two actions without the emulated device waiting for it."""
+_PR_SET_TIMERSLACK: Final = 29
 
 
 class Pace:
     """How much longer a piece of compute should have taken on the device that this rank plays."""
 
-    def __init__(self, emulation: Emulation) -> None:
+    def __init__(self, emulation: Emulation, *, rank: int = 0) -> None:
         self._speed = emulation.speed or 1.0
         self._layer_s = emulation.layer_time_s
+        self._jitter = emulation.jitter
+        self._drift = emulation.drift
+        self._seed = f"{emulation.seed}/{rank}"
+        self._drifted = 1.0
+        self._draws = Random(self._seed)
+        self._free = 0.0
         self.slow_until = 0.0
         """Instant on the monotonic clock until which the drill `slow` lasts."""
+        self._plays = emulation.model_copy(update={"links": {}, "memory_bytes": None}) != (
+            Emulation()
+        )
+        if self._plays or emulation.links:
+            wake_on_time()
 
-    def rest_s(self, work: Work, num_layers: int, elapsed_s: float, now: float) -> float:
-        """Return the seconds to sleep after `elapsed_s` of real work. A backward takes twice a
+    def begin_step(self, step: int) -> None:
+        """Be as fast as at `step`."""
+        if self._drift is not None:
+            self._drifted = self._drift.speed_at(step)
+        if self._jitter:
+            self._draws = Random(f"{self._seed}/{step}")
+
+    def set_out(self) -> None:
+        """Begin anew: what was done since the last action was no part of a pipeline's pass."""
+        self._free = 0.0
+
+    def woke(self, at: float) -> None:
+        """What was waited for arrived at `at`: until then the device had nothing to do."""
+        self._free = at
+
+    def takes_s(self, work: Work, num_layers: int, elapsed_s: float, now: float) -> float:
+        """Return the seconds that work takes which really took `elapsed_s`, never less than that,
+        but for what takes no time on a device of fixed times: the loss. A backward takes twice a
         forward; where it is split, its halves take as long as one each.
         """
+        if self._layer_s is not None and not _LAYER_TIMES[work]:
+            return 0.0
         if self._layer_s is not None:
             wanted = self._layer_s * num_layers * _LAYER_TIMES[work]
         else:
             wanted = elapsed_s / self._speed
+        wanted /= self._drifted
+        if self._jitter:
+            wanted *= 1.0 + self._jitter * self._draws.random()
         wanted = max(wanted, elapsed_s)
-        if now < self.slow_until:
-            wanted *= SLOW_FACTOR
-        return wanted - elapsed_s
+        return wanted * SLOW_FACTOR if now < self.slow_until else wanted
 
-    def rest(self, work: Work, num_layers: int, elapsed_s: float) -> None:
-        """Sleep what is missing."""
-        seconds = self.rest_s(work, num_layers, elapsed_s, time.monotonic())
-        if seconds > 0:
-            time.sleep(seconds)
+    def rest(self, work: Work, num_layers: int, started: float) -> tuple[float, float]:
+        """Sleep what is missing of work that began at `started`; return when it began and ended on
+        the emulated device. Instants are of the performance counter.
+        """
+        now = time.perf_counter()
+        if not (self._plays or self.slow_until):
+            return started, now
+        began = started
+        if self._free and 0.0 <= started - self._free < HOST_S:
+            began = self._free
+        takes_s = self.takes_s(work, num_layers, now - started, time.monotonic())
+        if takes_s == 0.0:
+            return began, began
+        due = began + takes_s
+        if due > now:
+            time.sleep(due - now)
+        self._free = max(due, now)
+        return began, self._free
+
+
+def wake_on_time() -> None:
+    """Have sleeps of this thread, and of those that it starts, end when they should: Linux
+    otherwise ends them some 50 microseconds late, to save wake-ups.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def transfer_s(link: Link, num_bytes: int) -> float:
+    """Return the seconds for which a message occupies an emulated link."""
+    return 0.0 if link.mbps is None else num_bytes * 8 / (link.mbps * 1e6)
 
 
 def message_s(link: Link | None, num_bytes: int) -> float:
     """Return the seconds that a message of `num_bytes` takes over an emulated link; a missing link
     costs nothing.
     """
-    if link is None:
-        return 0.0
-    transfer = 0.0 if link.mbps is None else num_bytes * 8 / (link.mbps * 1e6)
-    return link.latency_ms / 1e3 + transfer
+    return 0.0 if link is None else link.latency_ms / 1e3 + transfer_s(link, num_bytes)
 
 
 def ring_s(links: Mapping[int, Link], num_ranks: int, num_bytes: int) -> float:
@@ -74,3 +138,65 @@ def ring_s(links: Mapping[int, Link], num_ranks: int, num_bytes: int) -> float:
     return (
         2 * (num_ranks - 1) * max((message_s(link, each) for link in links.values()), default=0.0)
     )
+
+
+class Delivery:
+    """A message on its way over an emulated link. Like a handle of torch's, it can be waited for;
+    the sender has handed it over and is not kept waiting.
+    """
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+
+    def wait(self) -> bool:
+        """Return at once.
+
+        Raises:
+            Exception: what went wrong, if it was not to be delivered.
+        """
+        if self.failure is not None:
+            raise self.failure
+        return True
+
+
+class SlowLink:
+    """One direction of an emulated link. It carries one message at a time, first come, first
+    served; each arrives its latency after it has left the link. Sending blocks nobody.
+    """
+
+    def __init__(self, link: Link, *, seed: str = "") -> None:
+        self._link = link
+        self._draws = Random(seed)
+        self._free = 0.0
+        self._queue: SimpleQueue[tuple[float, Callable[[], Any], Delivery]] = SimpleQueue()
+        self._carrier: Thread | None = None
+        self._failure: Exception | None = None
+
+    def due(self, num_bytes: int, now: float) -> float:
+        """Return when a message that is handed over at `now` arrives, and take it on the link."""
+        self._free = max(self._free, now) + transfer_s(self._link, num_bytes)
+        latency_s = self._link.latency_ms / 1e3
+        return self._free + latency_s * (1.0 + self._link.jitter * self._draws.random())
+
+    def carry(self, send: Callable[[], Any], num_bytes: int) -> Delivery:
+        """Call `send` when a message of `num_bytes` is due to arrive, and wait for what it returns,
+        all in a thread of the link's own. What it sends must not change meanwhile.
+        """
+        delivery = Delivery()
+        delivery.failure = self._failure
+        if self._carrier is None:
+            self._carrier = Thread(target=self._deliver, name="emulated-link", daemon=True)
+            self._carrier.start()
+        self._queue.put((self.due(num_bytes, time.perf_counter()), send, delivery))
+        return delivery
+
+    def _deliver(self) -> None:
+        while True:
+            due, send, delivery = self._queue.get()
+            left = due - time.perf_counter()
+            if left > 0:
+                time.sleep(left)
+            try:
+                send().wait()
+            except RuntimeError as error:  # torch's word for a peer that is gone
+                self._failure = delivery.failure = error

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from trainmaster.emulation import Failure
 from trainmaster.manifest import Manifest
 from trainmaster.orders import NUMERIC_FAULTS, Drill
 from worker.emulation import Pace
@@ -29,11 +30,22 @@ class Faults:
     """
 
     def __init__(
-        self, inbox: InboxFile, spool: SpoolFile, pace: Pace, *, rank: int, node: str
+        self,
+        inbox: InboxFile,
+        spool: SpoolFile,
+        pace: Pace,
+        *,
+        rank: int,
+        node: str,
+        failure: Failure | None = None,
     ) -> None:
+        """Args:
+        failure: of the emulated device in this generation.
+        """
         self._inbox = inbox
         self._spool = spool
         self._pace = pace
+        self._failure = failure
         self._rank = rank
         self._node = node
         self._first_steps: dict[int, int] = {}
@@ -43,6 +55,9 @@ class Faults:
         """Suffer what is due at the beginning of `step`; return the factor that its gradients are
         to be poisoned with (1: none).
         """
+        if self._failure is not None and step == self._failure.at_step:
+            self._spool.event("device_failed", step=step, how=self._failure.how)
+            _end(self._failure.how)
         factor = 1.0
         for drill in self._concerning():
             first = self._first_steps.setdefault(drill.id, drill.at_step or step)
@@ -84,12 +99,19 @@ class Faults:
         ]
 
     def _suffer(self, drill: Drill) -> None:
-        if drill.fault == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif drill.fault == "hang":
-            os.kill(os.getpid(), signal.SIGSTOP)
+        if drill.fault in {"kill", "hang"}:
+            _end(drill.fault)
         else:
             self._pace.slow_until = time.monotonic() + drill.duration_s
+
+
+def failure_in(failure: Failure | None, generation: int) -> Failure | None:
+    """Return what an emulated device suffers in `generation`: it is repaired at last."""
+    return failure if failure is not None and generation <= failure.generations else None
+
+
+def _end(how: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGSTOP)
 
 
 def concerns(drill: Drill, rank: int, node: str) -> bool:

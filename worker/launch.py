@@ -9,39 +9,19 @@ from typing import Annotated
 
 from pydantic import Field
 
+from trainmaster.emulation import Device, Link
 from trainmaster.orders import Drill, Order
-from trainmaster.plan import Strict
 from trainmaster.wire import Assignment, Message
 
-EmulatedKind = Annotated[str, Field(pattern=r"^emu-[a-z0-9-]{1,30}$")]
-"""A name for a kind of devices that nobody takes for a real one."""
 
-
-class Link(Strict):
-    """An emulated directed link from this node."""
-
-    latency_ms: Annotated[float, Field(ge=0)] = 0.0
-    mbps: Annotated[float, Field(gt=0)] | None = None
-
-
-class Emulation(Strict):
-    """A device slower than the real one, for development, drills and honest benchmarks on small
+class Emulation(Device):
+    """What the ranks of a node emulate, for development, drills and honest benchmarks on small
     machines.
 
     Attributes:
-        speed: compute takes 1 / speed as long; the rest is slept.
-        layer_time_s: instead: fixed seconds per layer and micro-batch of a forward; a backward
-            takes twice that.
-        memory_bytes: what the device claims to have.
-        kind: a kind of devices that it pretends to be. It computes on the CPU, and reaches
-            ranks on other kinds through host memory.
         links: node name -> what a message to it costs.
     """
 
-    speed: Annotated[float, Field(gt=0, le=1)] | None = None
-    layer_time_s: Annotated[float, Field(gt=0)] | None = None
-    memory_bytes: Annotated[int, Field(gt=0)] | None = None
-    kind: EmulatedKind | None = None
     links: dict[str, Link] = {}
 
 

@@ -20,10 +20,10 @@ from worker import guard
 from worker.devices import ComputeDevice
 from worker.draws import Draws
 from worker.groups import Groups
+from worker.meter import Meter
 from worker.order_runtime import run_order
 from worker.precision import Precision, computing_in
 from worker.stage import Collector, MeasuredStage, make_stages
-from worker.timeline import Meter
 from worker.user_code import loss_parts, refuse_weight
 from worker.workload import StageLayers
 
@@ -92,7 +92,7 @@ class Pipeline:
             groups.relay,
             crosses=groups.pipeline_crosses,
         )
-        micro_batches = plan.pipelines[role.replica].micro_batches
+        self._micro_batches = micro_batches = plan.pipelines[role.replica].micro_batches
         self._last = micro_batches - 1
         self._samples_of_last = samples - self._last * plan.micro_batch
         # The divisor is the weight of all replicas, known only after the pass.
@@ -133,26 +133,33 @@ class Pipeline:
             loss_scale: what losses are multiplied by before their backward.
         """
         started = time.perf_counter()
+        self._meter.begin_pass(self._micro_batches)
         self._losses.clear()
         self._loss_scale = loss_scale
         for stage in self._stages:
             stage.is_final = is_final
         args = () if inputs is None else (inputs,)
         self._schedule.step(*args, target=targets, return_outputs=False)
+        ended = time.perf_counter()
+        self._meter.note("pass", started, ended)
         losses = tuple(
             (float(total) / loss_scale, float(weight))
             for _, (total, weight) in sorted(self._losses.items())
         )
         for micro_batch, (_, weight) in enumerate(losses):
             refuse_weight(weight, of=f"micro-batch {micro_batch}")
-        return Pass(losses, time.perf_counter() - started)
+        return Pass(losses, ended - started)
 
     def _loss_sum(self, output_M: torch.Tensor, target_M: torch.Tensor) -> torch.Tensor:
         micro_batch = self._stages[-1].micro_batch
         if micro_batch == self._last:
             output_M, target_M = (each[: self._samples_of_last] for each in (output_M, target_M))
         self._draws.seed(self._num_layers)
-        with self._meter.computing("loss", 0), computing_in(self._precision, self._device):
+        last = self._stages[-1].stage_index
+        with (
+            self._meter.computing("loss", last, micro_batch, 0),
+            computing_in(self._precision, self._device),
+        ):
             loss, weight = loss_parts(self._workload.loss(output_M, target_M))
         if self._loss_scale != 1.0:
             loss = loss.float() * self._loss_scale

@@ -42,15 +42,19 @@ class PulseFile:
         self._progress_at = time.monotonic()
         self._write(self._progress_at)
 
-    @contextmanager
-    def doing(self, activity: Activity) -> Iterator[None]:
-        """Tell that the body is this activity; after it the one before goes on."""
+    def turn_to(self, activity: Activity) -> Activity:
+        """Tell that this activity begins; return the one before it."""
         before = self._activity
         self._activity = activity
         self._write(time.monotonic())
+        return before
+
+    @contextmanager
+    def doing(self, activity: Activity) -> Iterator[None]:
+        """Tell that the body is this activity; after it the one before goes on."""
+        before = self.turn_to(activity)
         yield
-        self._activity = before
-        self._write(time.monotonic())
+        self.turn_to(before)
 
     def close(self) -> None:
         """Close the file; what it says stays."""

@@ -25,17 +25,21 @@ from typing import Final
 
 import torch
 
+from trainmaster.emulation import Link
 from trainmaster.layout import Stage
 from worker.bucket import Bucket, Norms, Sharing, added
 from worker.emulation import ring_s
 from worker.groups import SegmentGroup
-from worker.launch import Link
 from worker.ordered import Covers
 from worker.parameters import Held, Piece
 from worker.sums import SUM_DTYPE
 from worker.workload import layer_of
 
 __all__ = ["Gradients", "Norms", "Sharing", "Synchronisation"]
+
+
+Flight = tuple[int, float, float, int]
+"""(stage, left, arrived, bytes) of one bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class Synchronisation:
         num_bytes: of gradients.
         moved_bytes: that a ring moves per rank for it.
         hidden_s: in which gradients were under way while its pipeline still ran.
+        flights: (stage, left, arrived, bytes) of each bucket, in order of departure.
     """
 
     seconds: float
     num_bytes: int
     moved_bytes: float = 0.0
     hidden_s: float = 0.0
+    flights: tuple[Flight, ...] = ()
 
     @property
     def whole_s(self) -> float:
@@ -114,6 +120,12 @@ class Gradients:
                 for index, one in enumerate(bucket.parameters):
                     taken = self._taken(stage.index, bucket, index)
                     one.parameter.register_post_accumulate_grad_hook(taken)
+        self._stage_of = {
+            bucket: stage
+            for stage, segments_ in self._stages.items()
+            for buckets in segments_
+            for bucket in buckets
+        }
         self._left: list[Bucket] = []
         """In order of departure."""
 
@@ -216,7 +228,11 @@ class Gradients:
         num_bytes = sum(bucket.num_bytes for bucket in self._left)
         once = 1 - 1 / self._sharing.num_replicas
         moved = sum(bucket.laps * once * bucket.num_bytes for bucket in self._left)
-        return Synchronisation(seconds, num_bytes, moved, hidden)
+        flights = tuple(
+            (self._stage_of[bucket], left, arrived, bucket.num_bytes)
+            for bucket, (left, arrived) in zip(self._left, spans, strict=True)
+        )
+        return Synchronisation(seconds, num_bytes, moved, hidden, flights)
 
     def _links_of(self, bucket: Bucket) -> dict[int, Link]:
         return {rank: self._links[rank] for rank in bucket.ranks if rank in self._links}

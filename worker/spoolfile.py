@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.spool import Header, encode_event, encode_header, encode_row
+from trainmaster.spool import Header, encode_event, encode_header, encode_row, encode_timeline
 from trainmaster.wire import Event
 from worker.pulsefile import SUFFIX, PulseFile
 
@@ -58,6 +58,10 @@ class SpoolFile:
     def row(self, step: int, at: float, values: Sequence[float]) -> None:
         """Append the sample row of `step`, which ended at `at` (seconds since the epoch)."""
         self._append(encode_row(self._layout, step, at, values))
+
+    def timeline(self, packed: bytes) -> None:
+        """Append the timeline of a step, as `trainmaster.timeline.encode` gives it."""
+        self._append(encode_timeline(packed))
 
     def close(self) -> None:
         """Write what could not be written before, as far as it can be now, and close the file."""

@@ -7,6 +7,7 @@ M is the size of a micro-batch; activations keep it as their first axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 import torch
@@ -18,10 +19,12 @@ from trainmaster.cells import Recompute
 from trainmaster.layout import RankRole, Stage
 from worker.devices import HOST, ComputeDevice, Relay
 from worker.draws import Draws
+from worker.emulation import Work
+from worker.meter import Meter
 from worker.precision import Precision, computing_in
 from worker.recompute import computed_once, running
 from worker.staging import Staging
-from worker.timeline import Meter
+from worker.timeline import Label, labelled
 from worker.user_code import REDUCIBLE, calling, problem, told
 from worker.workload import StageLayers
 
@@ -83,7 +86,7 @@ class MeasuredStage(PipelineStage):
         self._draws.choose(fwd_chunk_id)
         self._staging.land(("activation", fwd_chunk_id))
         with (
-            self._meter.computing("forward", self._num_layers),
+            self._computing("forward", fwd_chunk_id),
             computing_in(self._precision, self.device),
         ):
             return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
@@ -98,11 +101,11 @@ class MeasuredStage(PipelineStage):
         """Run one micro-batch backward; without the weights' gradients if not `full_backward`."""
         self._staging.land(("gradient", bwd_chunk_id))
         if not full_backward:
-            with self._meter.computing("input", self._num_layers):
+            with self._computing("input", bwd_chunk_id):
                 super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
             return
         is_last = last_backward and self.is_final
-        with self._meter.computing("backward", self._num_layers):
+        with self._computing("backward", bwd_chunk_id):
             if is_last:
                 self._collector.arm(self.stage_index, bwd_chunk_id)
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
@@ -111,7 +114,7 @@ class MeasuredStage(PipelineStage):
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Compute the weights' gradients of one micro-batch."""
         is_last = last_backward and self.is_final
-        with self._meter.computing("weights", self._num_layers):
+        with self._computing("weights", bwd_chunk_id):
             if is_last:
                 self._collector.arm(self.stage_index, bwd_chunk_id)
             with computed_once():
@@ -121,20 +124,33 @@ class MeasuredStage(PipelineStage):
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to receive the activation of a micro-batch."""
         ops = super().get_fwd_recv_ops(fwd_chunk_id)
-        return self._staging.receiving(("activation", fwd_chunk_id), ops)
+        ops = self._staging.receiving(("activation", fwd_chunk_id), ops)
+        return self._labelled(ops, "receive_activation", fwd_chunk_id)
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to receive the gradient of a micro-batch."""
         ops = super().get_bwd_recv_ops(bwd_chunk_id)
-        return self._staging.receiving(("gradient", bwd_chunk_id), ops)
+        ops = self._staging.receiving(("gradient", bwd_chunk_id), ops)
+        return self._labelled(ops, "receive_gradient", bwd_chunk_id)
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to send the activation of a micro-batch."""
-        return self._staging.sending(super().get_fwd_send_ops(fwd_chunk_id))
+        ops = self._staging.sending(super().get_fwd_send_ops(fwd_chunk_id))
+        return self._labelled(ops, "send_activation", fwd_chunk_id)
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to send the gradient of a micro-batch."""
-        return self._staging.sending(super().get_bwd_send_ops(bwd_chunk_id))
+        ops = self._staging.sending(super().get_bwd_send_ops(bwd_chunk_id))
+        return self._labelled(ops, "send_gradient", bwd_chunk_id)
+
+    def _labelled(self, ops: list[dist.P2POp], kind: str, micro_batch: int) -> list[dist.P2POp]:
+        if self._meter.actions is None or not ops:
+            return ops
+        number = self._meter.first_number + micro_batch
+        return labelled(ops, Label(kind, self.stage_index, number))
+
+    def _computing(self, work: Work, micro_batch: int) -> AbstractContextManager[None]:
+        return self._meter.computing(work, self.stage_index, micro_batch, self._num_layers)
 
     def _post_metadata_inference_cleanup(self) -> None:
         """Keep the gradients' buffers, which torch would drop: with static metadata there has been

@@ -15,6 +15,7 @@ from worker.data.batches import BatchReader
 from worker.draws import Draws
 from worker.faults import Faults
 from worker.groups import Groups
+from worker.meter import Meter
 from worker.optimizer import LrWindows, Optimizer, lr_factor
 from worker.ordered import Covers, covers_of
 from worker.orders import OrderDesk
@@ -23,7 +24,6 @@ from worker.precision import TRIES, LossScale
 from worker.reduce import Gradients, Synchronisation
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
-from worker.timeline import Meter
 from worker.workload import StageLayers
 
 _CLIP_EPSILON = 1e-6
@@ -99,6 +99,7 @@ class _Seen:
     status: guard.Status
     sync: Synchronisation
     data_s: float
+    status_s: float
 
 
 class Stepper:
@@ -117,7 +118,7 @@ class Stepper:
         self.loss_scale = loss_scale
         self._boundary = time.perf_counter()
 
-    def run(self, step: int, *, checkpoint_stall_s: float) -> StepRecord:
+    def run(self, step: int, *, checkpoint_stall_s: float, records: bool = False) -> StepRecord:
         """Run one step on all ranks.
 
         Afterwards all replicas hold the same weights: updated, or as they were when a gradient or a
@@ -125,21 +126,24 @@ class Stepper:
 
         Args:
             checkpoint_stall_s: what this step has already waited for a checkpoint.
+            records: whether its timeline is recorded.
         """
         parts, batch = self._parts, self._course.batch(step)
-        parts.meter.reset()
+        parts.meter.begin(step, self._boundary, records=records)
         poison = parts.faults.before_step(step, batch)
         seen = self._compute(step, batch, poison)
         status = seen.status
 
-        started = time.perf_counter()
+        started, share_s = time.perf_counter(), 0.0
         lr = parts.optimizer.set_lr(self._course.lr_factor(step))
         because = status.because
         if because is None:
             parts.gradients.publish(self._clip_factor(status.grad_norm) / status.weight)
             parts.optimizer.step()
+            sharing = time.perf_counter()
             with parts.spool.pulse.doing(Activity.WAIT):
                 parts.gradients.share()
+            share_s = time.perf_counter() - sharing
             self.applied_updates += 1
             self.loss_scale = self.loss_scale.after_update(self._course.train.precision)
         elif parts.role.rank == 0:
@@ -152,6 +156,8 @@ class Stepper:
                 replica_norms=status.replica_norms,
             )
         ended = time.perf_counter()
+        parts.meter.note("optimizer", started, ended - share_s)
+        parts.meter.note("share", ended - share_s, ended)
         record = StepRecord(
             step=step,
             status=status,
@@ -161,6 +167,8 @@ class Stepper:
             compute_s=parts.meter.compute_s,
             p2p_wait_s=parts.meter.p2p_wait_s,
             optimizer_s=ended - started,
+            share_s=share_s,
+            status_s=seen.status_s,
             data_s=seen.data_s,
             checkpoint_stall_s=checkpoint_stall_s,
             sync=seen.sync,
@@ -204,8 +212,13 @@ class Stepper:
             self._covers[passes] = covers_of(parts.plan, passes)
         parts.gradients.begin(poison / self.loss_scale.factor, self._covers.get(passes, ()))
         result = self._passes(batch)
+        began = time.perf_counter()
         with parts.spool.pulse.doing(Activity.WAIT):
             sync = parts.gradients.finish()
+        for bucket, (stage, left, arrived, num_bytes) in enumerate(sync.flights):
+            parts.meter.note("reduce", left, arrived, stage, bucket, num_bytes)
+        if sync.flights:
+            parts.meter.note("wait_reduce", began, began + sync.seconds)
         if parts.desk is not None and order == guard.NO_ORDER:
             order = parts.desk.next()
         told = guard.Contribution(
@@ -215,9 +228,13 @@ class Stepper:
             result.span_s,
             order if parts.role.rank == 0 else guard.NO_ORDER,
         )
+        mine = self._vector.encode(told, parts.role)
+        began = time.perf_counter()
         with parts.spool.pulse.doing(Activity.WAIT):
-            vector = guard.share(self._vector.encode(told, parts.role), parts.groups.world)
-        return _Seen(self._vector.decode(vector), sync, result.data_s)
+            vector = guard.share(mine, parts.groups.world)
+        ended = time.perf_counter()
+        parts.meter.note("status", began, ended)
+        return _Seen(self._vector.decode(vector), sync, result.data_s, ended - began)
 
     def _passes(self, batch: int) -> _Passes:
         """Run all passes of a step."""
@@ -228,7 +245,9 @@ class Stepper:
             started = time.perf_counter()
             with parts.spool.pulse.doing(Activity.DATA):
                 share = parts.reader.read(run)
-            data_s += time.perf_counter() - started
+            ended = time.perf_counter()
+            data_s += ended - started
+            parts.meter.note("data", started, ended)
             leaf = number * parts.plan.micro_batches
             leaf += first_micro_batch(parts.plan, parts.role.replica)
             parts.gradients.begin_pass(leaf)

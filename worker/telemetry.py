@@ -38,6 +38,20 @@ class StepRecord:
     sync: Synchronisation
     replica: int
     num_replicas: int
+    share_s: float = 0.0
+    """Of `optimizer_s`: giving the other replicas what was updated."""
+    status_s: float = 0.0
+    """Summing the status over all ranks."""
+
+    @property
+    def exposed_s(self) -> float:
+        """In which the rank did nothing but communicate."""
+        return self.p2p_wait_s + self.sync.seconds + self.share_s + self.status_s
+
+    @property
+    def busy_s(self) -> float:
+        """In which it computed."""
+        return self.compute_s + self.optimizer_s - self.share_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +168,6 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
         "latency_ms": whole_s * 1e3 if synchronised else MISSING,
         "bandwidth_bytes_per_s": sync.moved_bytes / whole_s if synchronised else MISSING,
         "allreduce_hidden_s": sync.hidden_s,
+        "exposed_comm_ratio": min(1.0, record.exposed_s / record.step_time_s),
+        "idle_ratio": max(0.0, 1.0 - (record.busy_s + record.exposed_s) / record.step_time_s),
     }

@@ -1,5 +1,5 @@
-"""Where a step's seconds go: compute, waiting for other stages. The one place that reaches into
-torch's private pipelining functions.
+"""How messages between stages are measured: the one place that reaches into torch's private
+pipelining functions.
 
 Schedules post and await their messages through two module-level functions, `_batch_p2p` and
 `_wait_batch_p2p`. They are replaced by ones that measure; `tests/distributed/test_timeline.py`
@@ -9,81 +9,132 @@ fails when torch renames or bypasses them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import torch.distributed as dist
 from torch.distributed.pipelining import schedules
 
 from trainmaster.pulse import Activity
-from worker.emulation import Pace, Work
-from worker.pulsefile import PulseFile
+from worker.emulation import SlowLink
+from worker.meter import Meter
 
 # Torch's own, taken before anybody replaced them; renamed or gone, this import fails.
 _post: Final = schedules._batch_p2p
 _await: Final = schedules._wait_batch_p2p
 
-MessageCost = Callable[[int, int], float]
-"""(global rank of the receiver, bytes) -> seconds that the message takes on an emulated link."""
 
-
-class Meter:
-    """Counts seconds of the current step, by what they were spent on."""
-
-    def __init__(self, pace: Pace, pulse: PulseFile) -> None:
-        self.pace = pace
-        self._pulse = pulse
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new step."""
-        self.compute_s = 0.0
-        self.p2p_wait_s = 0.0
-
-    @contextmanager
-    def computing(self, work: Work, num_layers: int) -> Iterator[None]:
-        """Count the body as compute of so many layers, stretched to the emulated device's pace."""
-        started = time.perf_counter()
-        with self._pulse.doing(Activity.COMPUTE):
-            yield
-            self.pace.rest(work, num_layers, time.perf_counter() - started)
-        self.compute_s += time.perf_counter() - started
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the body as waiting for another stage."""
-        started = time.perf_counter()
-        with self._pulse.doing(Activity.WAIT):
-            yield
-        self.p2p_wait_s += time.perf_counter() - started
-
-
-def measure_messages(meter: Meter, message_s: MessageCost) -> None:
-    """Measure every message that torch's pipeline schedules post or await in this process, for its
-    whole life.
-
-    Sending additionally takes as long as `message_s` says. Called again, the new meter replaces the
-    old one.
+class Label(NamedTuple):
+    """What a message carries into or out of `stage`: an activation or a gradient of a
+    micro-batch.
     """
 
-    def measured_post(p2p_ops: list[dist.P2POp], desc: str | None = None) -> list[dist.Work]:
+    kind: str
+    stage: int
+    micro_batch: int
+
+
+def labelled(ops: list[dist.P2POp], label: Label) -> list[dist.P2POp]:
+    """Write on messages what they carry."""
+    for op in ops:
+        op.label = label  # type: ignore[attr-defined]
+    return ops
+
+
+class _Posted(list[Any]):
+    """Handles of messages, with what is known of each."""
+
+    def __init__(self, works: list[Any], ops: Sequence[dist.P2POp], posted_at: float) -> None:
+        super().__init__(works)
+        self.labels: list[tuple[Label | None, int]] = [
+            (getattr(op, "label", None), op.tensor.numel() * op.tensor.element_size()) for op in ops
+        ]
+        self.posted_at = posted_at
+
+
+def measure_messages(meter: Meter, links: Mapping[int, SlowLink]) -> None:
+    """Measure every message that torch's pipeline schedules post or await in this process, for its
+    whole life. Called again, the new meter replaces the old one.
+
+    Args:
+        links: by global rank of the receiver, those that are emulated.
+    """
+
+    def measured_post(p2p_ops: list[dist.P2POp], desc: str | None = None) -> list[Any]:
         if not p2p_ops:
             return []
-        with meter.waiting():
-            delay_s = sum(
-                message_s(op.peer, op.tensor.numel() * op.tensor.element_size())
-                for op in p2p_ops
-                if op.op is dist.isend
-            )
-            if delay_s > 0:
-                time.sleep(delay_s)
-            return _post(p2p_ops, desc)
+        before = meter.pulse.turn_to(Activity.WAIT)
+        started = time.perf_counter()
+        works = _carried(p2p_ops, desc, links) if links else _post(p2p_ops, desc)
+        ended = time.perf_counter()
+        meter.pulse.turn_to(before)
+        meter.posted(started, ended)
+        if meter.actions is None:
+            return works
+        posted = _Posted(works, p2p_ops, started)
+        for label, num_bytes in posted.labels:
+            if label is not None:
+                sends = label.kind.startswith("send")
+                kind = label.kind if sends else "post"
+                meter.note(kind, started, ended, label.stage, label.micro_batch, num_bytes)
+        return posted
 
-    def measured_await(work: list[dist.Work]) -> None:
-        if work:
-            with meter.waiting():
-                _await(work)
+    def measured_await(work: list[Any]) -> None:
+        if not work:
+            return
+        before = meter.pulse.turn_to(Activity.WAIT)
+        if isinstance(work, _Posted) and len(work) == len(work.labels):
+            _await_each(work, meter)
+        else:
+            started = time.perf_counter()
+            _await(work)
+            meter.waited(started, time.perf_counter())
+        meter.pulse.turn_to(before)
 
     schedules._batch_p2p = measured_post
     schedules._wait_batch_p2p = measured_await
+
+
+def _await_each(posted: _Posted, meter: Meter) -> None:
+    """Await messages one by one, and record each wait and each arrival."""
+    for work, (label, num_bytes) in zip(posted, posted.labels, strict=True):
+        began = time.perf_counter()
+        _await([work])
+        ended = time.perf_counter()
+        meter.waited(began, ended)
+        if label is None:
+            continue
+        what = label.kind.rpartition("_")[2]
+        receives = label.kind.startswith("receive")
+        meter.note(
+            f"wait_{what}" if receives else "wait_send",
+            began,
+            ended,
+            label.stage,
+            label.micro_batch,
+        )
+        if receives:
+            meter.note(
+                label.kind, posted.posted_at, ended, label.stage, label.micro_batch, num_bytes
+            )
+
+
+def _carried(ops: list[dist.P2POp], desc: str | None, links: Mapping[int, SlowLink]) -> list[Any]:
+    """Post messages, those over emulated links through these."""
+    slow = {
+        place: links[op.peer]
+        for place, op in enumerate(ops)
+        if op.op is dist.isend and op.peer in links
+    }
+    plain = iter(_post([op for place, op in enumerate(ops) if place not in slow], desc))
+    works: list[Any] = []
+    for place, op in enumerate(ops):
+        if place in slow:
+            tensor = op.tensor.detach().clone()  # the sender may go on and change its own
+            send = partial(op.op, tensor, group=op.group, tag=op.tag, group_dst=op.group_peer)
+            size = tensor.numel() * tensor.element_size()
+            works.append(slow[place].carry(send, size))
+        else:
+            works.append(next(plain))
+    return works

@@ -23,6 +23,7 @@ import torch
 from trainmaster import bands
 from trainmaster.errors import ExitCode, IntegrityError
 from trainmaster.ids import rank_stream
+from trainmaster.layout import roles
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import OrderWord
 from trainmaster.plugins import add_schedules
@@ -31,12 +32,14 @@ from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
 from worker.checkpointer import Checkpointer, prove_store
+from worker.clock import Clocks
 from worker.devices import ComputeDevice
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
 from worker.memory import MemoryLimit
 from worker.pulsefile import STACKS_SUFFIX, show_stacks_when_asked
+from worker.recorder import Recorder
 from worker.resumption import restore
 from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
@@ -125,6 +128,16 @@ class Training:
         self._start = start
         self._last_step = course.train.steps
         self._bands_left = bands.left(parts.plan, global_batch=course.train.global_batch)
+        self._recorder = Recorder(
+            spool,
+            parts.meter,
+            Clocks(
+                parts.groups.world,
+                [role.node for role in roles(parts.plan)],
+                parts.role.rank,
+            ),
+            every=launch.assignment.spec.telemetry.timeline_every,
+        )
         self._telemetry = Telemetry(spool, claimed_memory_bytes=launch.emulation.memory_bytes)
         self._checkpointer = Checkpointer(launch, parts, course)
         self._stepper = Stepper(
@@ -145,12 +158,16 @@ class Training:
         self._stepper.begin_after_wait()
         for step in range(self._start.step + 1, self._last_step + 1):
             self._spool.pulse.enter(Section.STEP, step)
+            records = self._recorder.wants(step)
             stall_s, self._checkpointer.stall_s = self._checkpointer.stall_s, 0.0
-            record = self._stepper.run(step, checkpoint_stall_s=stall_s)
+            record = self._stepper.run(step, checkpoint_stall_s=stall_s, records=records)
             self._telemetry.record(record)
             self._memory.check(
                 f"by the end of step {step}", beside_bytes=self._checkpointer.copy_bytes
             )
+            if records:
+                self._recorder.keep(step, record.step_time_s)
+                self._stepper.begin_after_wait()
             if step == self._start.step + 1:
                 self._checkpointer.prepare()
             if self._checkpointer.is_due(step):
@@ -222,6 +239,8 @@ class Training:
             return "the run is not held"
         if word in {OrderWord.CHECKPOINT, OrderWord.STOP}:
             return self._save(step)
+        if word is OrderWord.TIMELINE:
+            self._recorder.ask(step + 1)
         return None
 
     def _save(self, step: int) -> str | None:

@@ -15,9 +15,10 @@ from bench.conditions import conditions
 from bench.runtime.bare import run_bare
 from bench.runtime.ranks import run_ours
 from bench.spread import Spread
+from trainmaster.emulation import Link
 from trainmaster.plan import ParallelAsk, Plan, resolve
 from trainmaster.spec import RunSpec
-from worker.launch import Emulation, Link
+from worker.launch import Emulation
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "2x2": {"replicas": 2, "stages": 2},

@@ -14,7 +14,7 @@ BEYOND_COUNTING = 2**62
 
 Text = Annotated[str, Field(max_length=2000)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
-Kind = Literal["pause", "resume", "stop", "checkpoint", "restore", "amend", "drill"]
+Kind = Literal["pause", "resume", "stop", "checkpoint", "restore", "amend", "drill", "timeline"]
 
 
 class SubmitBody(Strict):

@@ -21,6 +21,7 @@ from control.planner.answer import answer, asked_for, told
 from control.planner.search import search
 from trainmaster import document
 from trainmaster.document import Document
+from trainmaster.emulation import Device, Link
 from trainmaster.errors import SpecError, UnavailableError
 from trainmaster.plan import Strict
 from trainmaster.spec import RunSpec
@@ -35,30 +36,20 @@ _SEATS = threading.Semaphore(2)
 """A search computes all the time, and turns of runs must go on beside it."""
 
 
-class Emulated(Strict):
-    """A node's emulated device, as in a cluster file."""
-
-    speed: Annotated[float, Field(gt=0, le=1)] | None = None
-    layer_time_s: Annotated[float, Field(gt=0)] | None = None
-    memory_bytes: Annotated[int, Field(gt=0)] | None = None
-
-
 class GivenNode(Strict):
     """A node of a cluster file."""
 
     name: Annotated[str, Field(min_length=1, max_length=63)]
     slots: Annotated[int, Field(ge=1, le=1024)] = 1
     labels: dict[str, str] = {}
-    emulate: Emulated = Emulated()
+    emulate: Device = Device()
 
 
-class GivenLink(Strict):
+class GivenLink(Link):
     """A link of a cluster file."""
 
     from_: Annotated[str, Field(alias="from")]
     to: str
-    latency_ms: Annotated[float, Field(ge=0)] = 0.0
-    mbps: Annotated[float, Field(gt=0)] | None = None
 
 
 class GivenCluster(Strict):

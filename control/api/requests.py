@@ -39,6 +39,7 @@ _ARGS: Mapping[str, type[BaseModel]] = {
     "restore": bodies.RestoreArgs,
     "amend": bodies.AmendArgs,
     "drill": bodies.DrillArgs,
+    "timeline": bodies.NoArgs,
 }
 
 

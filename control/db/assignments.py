@@ -26,6 +26,8 @@ from trainmaster.wire import Assignment, Resume
 MAX_KEPT = 2000
 """Attempts whose fixed part is kept in memory: some kilobytes each."""
 
+_SINCE = {"timeline": 3}
+"""Kinds of orders, and the protocol in which they came."""
 _CHANGING = ("hosts_store", "store", "ranks", "orders", "drills", "stacks")
 
 Attempt = tuple[str, int]
@@ -65,9 +67,15 @@ class Wanted:
     unreadable: UnreadableError | None = None
 
 
-def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -> dict[str, Wanted]:
-    """Return what is wanted of those of `nodes` that have ranks of living attempts."""
-    here = _placed(connection, nodes)
+def wanted_of(
+    connection: Connection, nodes: Mapping[str, int], fixed: FixedParts
+) -> dict[str, Wanted]:
+    """Return what is wanted of those of `nodes` that have ranks of living attempts.
+
+    Args:
+        nodes: with the protocol that each speaks.
+    """
+    here = _placed(connection, list(nodes))
     attempts = sorted({(row.run, row.generation) for row in here})
     if not attempts:
         return {}
@@ -83,7 +91,7 @@ def wanted_of(connection: Connection, nodes: Sequence[str], fixed: FixedParts) -
             "hosts_store": any(row.rank == 0 for row in ranks),
             "store": ranks[0].store,
             "ranks": [{"rank": row.rank, "slot": row.slot} for row in ranks],
-            "orders": orders.get(attempt, []),
+            "orders": _understood(orders.get(attempt, []), nodes[node]),
             "drills": drills.get(attempt, []),
             "stacks": [
                 {"id": call["id"], "ranks": call["ranks"]} for call in ranks[0].stacks or ()
@@ -135,6 +143,13 @@ def _orders(
     for run, generation, seq, kind, args in connection.execute(query):
         found.setdefault((run, generation), []).append({"seq": seq, "kind": kind, "args": args})
     return found
+
+
+def _understood(orders: list[dict[str, Any]], protocol: int) -> list[dict[str, Any]]:
+    """Return the orders of kinds that an agent of `protocol` knows: it would refuse the whole
+    answer for another.
+    """
+    return [order for order in orders if protocol >= _SINCE.get(order["kind"], 1)]
 
 
 def _drills(

@@ -18,12 +18,23 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, select, update
 
-from control.db import chunks, effects, heartbeats, history, levels, restored, samples, tables
+from control.db import (
+    chunks,
+    effects,
+    heartbeats,
+    history,
+    levels,
+    restored,
+    samples,
+    tables,
+    timelines,
+)
 from control.db.among import among
 from control.db.chunks import Rows
 from control.db.effects import Told
 from control.db.heartbeats import Described
 from control.db.levels import Key, Place
+from control.db.timelines import Packed
 from control.db.upsert import upsert
 from control.db.values import number_word, storable_tree, whole
 from trainmaster.ids import is_agent_stream, parse_rank_stream
@@ -35,27 +46,31 @@ MAX_EVENT_DATA = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One sync of one node, its samples decoded."""
+    """One sync of one node, its samples and timelines read."""
 
     node: str
     sync: Sync
     rows: Mapping[int, Rows]
+    timelines: Mapping[int, Sequence[Packed]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, node: str, sync: Sync) -> Self:
         """Decode what `node` says; the rows are those of the batches at these positions.
 
         Raises:
-            SpecError: packed samples that cannot be samples.
+            SpecError: packed samples that cannot be samples, or timelines that cannot be read.
         """
-        rows = {}
+        rows, told_timelines = {}, {}
         for position, batch in enumerate(sync.batches):
             if batch.packed is not None:
                 rows[position] = chunks.rows_of_packed(batch.packed)
             elif batch.samples is not None:
                 told = batch.samples
                 rows[position] = chunks.rows_of(told.steps, told.at, told.values)
-        return cls(node, sync, {at: each for at, each in rows.items() if len(each.steps)})
+            if batch.timelines:
+                told_timelines[position] = timelines.read_packed(batch.timelines)
+        found = {at: each for at, each in rows.items() if len(each.steps)}
+        return cls(node, sync, found, told_timelines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,7 @@ class _Batch:
     batch: Batch
     key: Key | None
     rows: Rows | None
+    timelines: Sequence[Packed] = ()
 
 
 @dataclass(slots=True)
@@ -121,6 +137,10 @@ def store(
     group.known_runs = history.touch_all(connection, named, now)
     ranks = [batch for batch in fresh if batch.key is not None]
     _store_samples(group, [batch for batch in ranks if batch.rows is not None])
+    timelines.store(
+        connection,
+        [(batch.key, batch.timelines) for batch in ranks if batch.key and batch.timelines],
+    )
     # What ranks said comes before what their agent says of their end.
     for batch in ranks:
         _take_rank_events(group, batch)
@@ -169,7 +189,8 @@ def _fresh(
         elif batch.from_offset == cursors[batch.stream] and batch.to_offset > batch.from_offset:
             cursors[batch.stream] = batch.to_offset
             rows = said.rows.get(position) if key is not None else None
-            fresh.append(_Batch(said, batch, key, rows))
+            recorded = said.timelines.get(position, ()) if key is not None else ()
+            fresh.append(_Batch(said, batch, key, rows, recorded))
     return fresh
 
 

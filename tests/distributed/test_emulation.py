@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks import plan_of, tiny_spec, trained
-from worker.launch import Emulation, Link
+from trainmaster.emulation import Link
+from worker.launch import Emulation
 
 
 @pytest.mark.parametrize("emulation", [Emulation(layer_time_s=0.005), Emulation(speed=0.25)])
@@ -23,7 +24,7 @@ def test_an_emulated_device_takes_its_time_and_keeps_the_bits(
     assert seen.weights_sha256() == twin.weights_sha256()
     if emulation.layer_time_s:
         # 8 micro-batches of 2 layers, forward once and backward twice the time.
-        assert min(seen.series("compute_s")) >= 8 * 2 * 3 * 0.005
+        assert min(seen.series("compute_s")) >= 8 * 2 * 3 * 0.005 - 1e-9
         assert time.monotonic() - began > 3 * 8 * 2 * 3 * 0.005
 
 
@@ -37,8 +38,9 @@ def test_an_emulated_link_delays_what_is_sent_over_it(tmp_path: Path, corpus: Pa
     far = Emulation(links={"there": Link(latency_ms=15)})
     seen = trained(tmp_path / "far", spec, placed, emulation={0: far})
     near = trained(tmp_path / "near", spec, placed)
-    # Eight micro-batches go to the second stage, each after 15 ms.
-    assert min(seen.series("p2p_wait_s")) >= 8 * 0.015
+    # The first activation reaches the second stage after 15 ms; those behind it follow closely, for
+    # the link carries them at the same time. Who sends is not kept.
+    assert min(seen.series("p2p_wait_s", 1)) >= 0.015
     assert seen.weights_sha256() == near.weights_sha256()
 
 

@@ -22,6 +22,7 @@ from trainmaster.cli import (
     rules,
     steer,
     submit,
+    timeline,
     tokens,
     up,
     weights,
@@ -67,7 +68,7 @@ def build() -> typer.Typer:
     for command in (
         *(up.up, processes.ps, processes.down, submit.submit),
         *(read.runs, read.show, read.events, read.alerts, read.incidents, read.checkpoints),
-        *(read.nodes, read.goodput, read.logs, read.series, export.export),
+        *(read.nodes, read.goodput, read.logs, read.series, timeline.timeline, export.export),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
         *(nodes.cordon, nodes.uncordon, plan.plan, drill.drill, tokens.audit, doctor.doctor),

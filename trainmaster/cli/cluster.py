@@ -6,17 +6,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainmaster.emulation import Device, Link
 from trainmaster.ids import node_id_problem
 from trainmaster.plan import Strict
-
-
-class Emulate(Strict):
-    """How much slower and smaller than the real one a node's device is made to seem."""
-
-    speed: Annotated[float, Field(gt=0, le=1)] | None = None
-    layer_time_s: Annotated[float, Field(gt=0)] | None = None
-    memory_bytes: Annotated[int, Field(gt=0)] | None = None
-    kind: Annotated[str, Field(pattern=r"^emu-[a-z0-9-]{1,30}$")] | None = None
 
 
 class ClusterNode(Strict):
@@ -25,7 +17,7 @@ class ClusterNode(Strict):
     name: str
     slots: Annotated[int, Field(ge=1, le=1024)] = 1
     labels: dict[str, str] = {}
-    emulate: Emulate = Emulate()
+    emulate: Device = Device()
 
     @field_validator("name")
     @classmethod
@@ -36,13 +28,11 @@ class ClusterNode(Strict):
         return name
 
 
-class ClusterLink(Strict):
+class ClusterLink(Link):
     """What a message from one node to another costs, in this direction."""
 
     from_: Annotated[str, Field(alias="from")]
     to: str
-    latency_ms: Annotated[float, Field(ge=0)] = 0.0
-    mbps: Annotated[float, Field(gt=0)] | None = None
 
 
 class Cluster(Strict):
@@ -71,9 +61,9 @@ class Cluster(Strict):
     def profile(self, node: ClusterNode) -> dict[str, Any]:
         """Return the emulation profile that the agent of `node` is started with."""
         return {
-            **node.emulate.model_dump(exclude_none=True),
+            **node.emulate.model_dump(exclude_defaults=True),
             "links": {
-                link.to: link.model_dump(include={"latency_ms", "mbps"}, exclude_none=True)
+                link.to: link.model_dump(include=set(Link.model_fields), exclude_defaults=True)
                 for link in self.links
                 if link.from_ == node.name
             },

@@ -115,7 +115,7 @@ def _for_spec(session: Session, spec: str, cluster: str | None) -> dict[str, Any
     mapping, located = checked_spec(spec, [])
     body: dict[str, Any] = {"spec": mapping}
     if cluster is not None:
-        body["cluster"] = read_cluster(cluster).model_dump(by_alias=True, exclude_none=True)
+        body["cluster"] = read_cluster(cluster).model_dump(by_alias=True, exclude_defaults=True)
     with problems_in(spec, located):
         found: dict[str, Any] = session.api.post("/v1/plan", body)
         return found

@@ -14,10 +14,11 @@ import psutil
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainmaster.emulation import Link
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
 from trainmaster.ids import node_id_of, node_id_problem
-from worker.launch import Emulation, Link
+from worker.launch import Emulation
 
 DEFAULT_PORT = 8700
 MIN_SLOTS = 4
@@ -26,15 +27,13 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108  # the agent makes a folder of its own 
 _SECRETS = ("TRAINMASTER_TOKEN", "TRAINMASTER_TOKEN_FILE", "TRAINMASTER_METRICS_TOKEN")
 
 
-class ProfileLink(BaseModel):
+class ProfileLink(Link):
     """A directed link of a cluster file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     source: Annotated[str, Field(alias="from")]
     target: Annotated[str, Field(alias="to")]
-    latency_ms: Annotated[float, Field(ge=0)] = 0.0
-    mbps: Annotated[float, Field(gt=0)] | None = None
 
 
 class Profile(BaseModel):
@@ -163,7 +162,7 @@ def read_profile(path: Path) -> Profile:
 def emulation_of(profile: Profile, node: str) -> Emulation:
     """Return what ranks of `node` emulate: the profile's devices, and its links from this node."""
     links = {
-        link.target: Link(latency_ms=link.latency_ms, mbps=link.mbps)
+        link.target: Link(**link.model_dump(include=set(Link.model_fields)))
         for link in profile.links
         if link.source == node
     }

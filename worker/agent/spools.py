@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainmaster import timeline
 from trainmaster.errors import IntegrityError
 from trainmaster.spool import (
     MAX_PAYLOAD_BYTES,
@@ -16,7 +17,7 @@ from trainmaster.spool import (
     missing_in,
     numbers,
 )
-from trainmaster.wire import Batch, Columns, Event, PackedColumns
+from trainmaster.wire import Batch, Columns, Event, PackedColumns, PackedTimeline
 
 STREAM_BYTES = 1 << 20
 """What one stream contributes to one sync, at most about."""
@@ -28,6 +29,7 @@ sync carries this part.
 """
 _MANY_EVENTS = 500
 _PACKED_PROTOCOL = 2
+_TIMELINE_PROTOCOL = 3
 
 MAX_REFUSALS = 5
 """After so many refusals in a row nothing waits for a stream any more."""
@@ -93,7 +95,14 @@ def to_batch(stream: str, from_offset: int, frames: Frames, *, protocol: int) ->
         events=[Event.model_validate(event) for event in frames.events],
         samples=None if packs else _listed(frames),
         packed=_packed(frames) if packs else None,
+        timelines=_timelines(frames) if protocol >= _TIMELINE_PROTOCOL else [],
     )
+
+
+def _timelines(frames: Frames) -> list[PackedTimeline]:
+    for each in frames.timelines:
+        timeline.decode(each)  # as with samples: one that nobody could take is this stream's damage
+    return [PackedTimeline(data=each) for each in frames.timelines]
 
 
 def _packed(frames: Frames) -> PackedColumns | None:

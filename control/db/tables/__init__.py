@@ -26,6 +26,7 @@ from control.db.tables.runs import (
 )
 from control.db.tables.samples import sample_ageing, sample_blocks, sample_chunks, sample_sealing
 from control.db.tables.schema import metadata
+from control.db.tables.timelines import timelines
 
 __all__ = [
     "alerts",
@@ -54,6 +55,7 @@ __all__ = [
     "sample_sealing",
     "slots",
     "stacks",
+    "timelines",
     "tokens",
     "workloads",
 ]

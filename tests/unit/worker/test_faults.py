@@ -77,8 +77,8 @@ def test_slowness_begins_once_and_lasts_its_time(tmp_path: Path) -> None:
     faults.before_step(3, 3)
     assert pace.slow_until == until
     assert len(fired(spool)) == 1
-    assert pace.rest_s("forward", 1, 0.1, now=until - 1) == pytest.approx(0.2)
-    assert pace.rest_s("forward", 1, 0.1, now=until) == 0.0
+    assert pace.takes_s("forward", 1, 0.1, now=until - 1) == pytest.approx(0.3)
+    assert pace.takes_s("forward", 1, 0.1, now=until) == 0.1
 
 
 def committed(folder: Path, **files: bytes) -> Manifest:
