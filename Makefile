@@ -38,6 +38,9 @@ test: setup ## the whole test suite, with the system packages it needs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "$(COMMANDS)" $(PYTEST_ARGS) $(NONE_OK)
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m "not matrix and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
 
+test-gpu: setup ## what only CUDA devices can show; skips what needs more of them than there are (docs/gpu.md)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -rs -m gpu tests/gpu $(PYTEST_ARGS)
+
 matrix: setup ## every proven cell of docs/matrix.md against a single process (some minutes)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "matrix or not matrix" tests/distributed/test_matrix.py $(PYTEST_ARGS)
 

@@ -51,6 +51,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/imports"): OPERATOR,
     ("GET", "/v1/runs/{run}"): VIEWER,
     ("GET", "/v1/runs/{run}/ranks"): VIEWER,
+    ("GET", "/v1/runs/{run}/kinds"): VIEWER,
     ("GET", "/v1/runs/{run}/goodput"): VIEWER,
     ("GET", "/v1/runs/{run}/events"): VIEWER,
     ("GET", "/v1/runs/{run}/series"): VIEWER,

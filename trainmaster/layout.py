@@ -155,6 +155,11 @@ def leaves_of(plan: Plan, replica: int, passes: int) -> list[int]:
     ]
 
 
+def device_behind(slot: int, num_devices: int) -> int:
+    """Return which of its node's devices a slot is on: slots go round them."""
+    return slot % num_devices
+
+
 def sample_range(plan: Plan, replica: int, global_batch: int) -> tuple[int, int]:
     """Return the half-open range of positions in a batch that `replica` processes. Where
     micro-batches do not divide the batch, the last one of all is short.

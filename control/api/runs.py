@@ -14,7 +14,7 @@ from control.api.bodies import BEYOND_COUNTING, Key, SubmitBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
-from control.db import asking, history, listings, queries
+from control.db import asking, history, kinds, listings, queries
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -104,6 +104,15 @@ def get_ranks(
     with shell.db.read() as connection:
         row = queries.run_row(connection, run)
         return Answer(queries.ranks_of(connection, run, generation or row["generation"]))
+
+
+@router.get("/{run}/kinds")
+def get_kinds(run: str, shell: WithShell) -> Response:
+    """Tell how fast the run's ranks are and whether they are heard of, by kind of device."""
+    with shell.db.read() as connection:
+        row = queries.run_row(connection, run)
+        now = shell.clock.now()
+        return Answer(kinds.kinds_of(connection, run, row["generation"], now=now))
 
 
 @router.get("/{run}/events")

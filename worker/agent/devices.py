@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from trainmaster.layout import device_behind
 from trainmaster.wire import Device
 from worker.agent.nvml import Identity, Nvml
 from worker.launch import SlotDevice
@@ -71,8 +72,8 @@ def seen_of(found: Sequence[Identity], visible: str | None) -> list[Identity]:
 
 
 def device_of_slot(devices: Sequence[Device], slot: int) -> SlotDevice:
-    """Return the device behind a slot: slots go round the node's devices."""
-    index = slot % len(devices)
+    """Return the device behind a slot."""
+    index = device_behind(slot, len(devices))
     kind = devices[index].kind
     return SlotDevice(kind=kind, index=index if kind == "cuda" else 0)
 

@@ -17,7 +17,7 @@ from control.decision import AttemptEnd, Decision, NewAttempt, Placement
 from trainmaster.ids import agent_stream, rank_stream
 from trainmaster.plan import ParallelAsk, Plan, resolve
 from trainmaster.spec import RunSpec
-from trainmaster.wire import Batch, Columns, Event, Running, Sync
+from trainmaster.wire import Batch, Columns, Device, Event, Running, Sync
 
 STORE = "file:///checkpoints"
 AGENT = agent_stream("0001")
@@ -121,6 +121,7 @@ class Scene:
         running: Sequence[Running] = (),
         node: str | None = None,
         boot: str = "b1",
+        devices: Sequence[Device] = (),
     ) -> Answer:
         message = Sync(
             boot=boot,
@@ -128,6 +129,7 @@ class Scene:
             sent_at=self.clock.now(),
             address="127.0.0.1",
             slots=4,
+            devices=list(devices),
             running=list(running),
             batches=list(batches),
         )
