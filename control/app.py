@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from control.api import (
     access,
     alerts,
+    backtest,
     checkpoints,
     errors,
     imports,
@@ -101,7 +102,7 @@ def create_app(
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
     for module in (
-        *(system, access, nodes, runs, timelines, imports, requests, checkpoints, rules),
+        *(system, access, nodes, runs, timelines, imports, requests, checkpoints, backtest, rules),
         *(alerts, plan),
     ):
         app.include_router(module.router)

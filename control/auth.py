@@ -71,6 +71,8 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("POST", "/v1/checkpoints/{checkpoint}/pin"): OPERATOR,
     ("POST", "/v1/checkpoints/{checkpoint}/unpin"): OPERATOR,
     ("POST", "/v1/checkpoints/{checkpoint}/verify"): OPERATOR,
+    ("POST", "/v1/backtest"): VIEWER,
+    ("POST", "/v1/rules/test"): VIEWER,
     ("GET", "/v1/rules"): VIEWER,
     ("POST", "/v1/rules"): OPERATOR,
     ("GET", "/v1/rules/{name}"): VIEWER,

@@ -63,7 +63,13 @@ def act(turn: Turn, judgements: Sequence[Judgement]) -> None:
         _propose(turn, attempt, judged, evidence, incident, action)
     else:
         _climb(turn, attempt, evidence, incident, action, judged.rule)
-    joined = {(each.rule.name, each.scope) for each in firing}
+    joined = {
+        (each.rule.name, each.scope)
+        for each in judgements
+        if each.state == "firing"
+        and each.first_bad_step is not None
+        and incident.first_bad_step <= each.first_bad_step <= incident.last_bad_step
+    }
     turn.alerts = [
         replace(change, incident=incident.id)
         if (change.rule, change.scope) in joined and change.state == "firing"

@@ -26,16 +26,14 @@ from control.clock import Clock, SteadyClock, SystemClock
 from control.db import rulebook, schema, soundness, unreadable
 from control.db.engine import Database
 from control.db.instants import source_of
+from control.rules import packs
 from control.settings import Settings
-from trainmaster import document
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.home import ADMIN_TOKEN
-from trainmaster.plugins import add_schedules
-from trainmaster.rule import Rule, RuleFile
+from trainmaster.plugins import add_rule_parts, add_schedules
 
 log = logging.getLogger(__name__)
 
-PACKS = Path(__file__).parent / "rules" / "packs"
 PREPARE_TRIES = 5
 GRACE_S = 5
 """For how long requests that are under way may go on after SIGTERM."""
@@ -112,6 +110,7 @@ def serve(settings: Settings, clock: Clock | None = None) -> None:
         HeldError: another process uses this state directory, or the database file.
     """
     add_schedules()
+    add_rule_parts()
     with ExitStack() as stack:
         db = stack.enter_context(_opened(settings))
         if db.is_sqlite:
@@ -174,7 +173,9 @@ def prepare(settings: Settings, db: Database, clock: Clock) -> None:
 
 def _prepare(settings: Settings, db: Database, now: datetime) -> None:
     with db.write() as connection:
-        seeded = rulebook.seed(connection, _default_rules(), now=now)
+        seeded = sum(
+            rulebook.seed(connection, packs.load(name), pack=name, now=now) for name in packs.NAMES
+        )
         kept = settings.home.token(ADMIN_TOKEN)
         if not auth.has_admin(connection, kept):
             _, token = auth.create_token(
@@ -183,11 +184,7 @@ def _prepare(settings: Settings, db: Database, now: datetime) -> None:
             path = settings.home.write_token(token, ADMIN_TOKEN)
             log.info("wrote an admin's token to %s", path)
     if seeded:
-        log.info("added %d default rules", seeded)
-
-
-def _default_rules() -> list[Rule]:
-    return document.parse(RuleFile, (PACKS / "default.yaml").read_text(encoding="utf-8")).rules
+        log.info("added or renewed %d rules of the packs", seeded)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 from scripts.matrix_page import matrix_page
-from trainmaster.metrics import DERIVED, STEP_METRICS, Metric
+from scripts.rules_page import rules_page
+from trainmaster.metrics import DERIVED, RATIOS, STEP_METRICS, Metric
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("trainmaster", "control", "worker", "dashboard")
@@ -25,7 +26,7 @@ def metrics_page() -> str:
         "reduced as told when one value per step is asked for.\n\n"
         "| metric | unit | level | over ranks | meaning | Prometheus |\n|---|---|---|---|---|---|\n"
     )
-    rows = "".join(map(_metric_row, (*STEP_METRICS, *DERIVED.values())))
+    rows = "".join(map(_metric_row, (*STEP_METRICS, *DERIVED.values(), *RATIOS.values())))
     return f"{head}{rows}\n{prometheus_section()}"
 
 
@@ -120,6 +121,8 @@ def architecture_page() -> str:
 PAGES = {
     "docs/metrics.md": metrics_page,
     "docs/matrix.md": matrix_page,
+    "docs/rules/default.md": lambda: rules_page("default"),
+    "docs/rules/quiet.md": lambda: rules_page("quiet"),
     "ARCHITECTURE.md": architecture_page,
 }
 

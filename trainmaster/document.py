@@ -258,20 +258,32 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def set_path(value: dict[str, Any], dotted: str, new: Any) -> None:
-    """Set `train.steps` and the like in place, making mappings on the way; for `--set
-    key.path=value`.
+    """Set `train.steps`, `when.of.0.above` and the like in place, making mappings on the way; for
+    `--set key.path=value`.
 
     Raises:
-        SpecError: the path runs through something that is not a mapping.
+        SpecError: the path runs through something that is neither a mapping nor a list, or beyond
+            a list.
     """
     *parents, last = dotted.split(".")
-    here = value
+    here: Any = value
     for position, part in enumerate(parents):
-        child = here.setdefault(part, {})
-        if not isinstance(child, dict):
+        place = _place(here, part, dotted)
+        child = here.setdefault(place, {}) if isinstance(here, dict) else here[place]
+        if not isinstance(child, dict | list):
             where = ".".join(parents[: position + 1])
             raise SpecError(
                 [Problem(dotted, f"cannot be set: {where} is {child!r}, not a mapping")]
             )
         here = child
-    here[last] = new
+    here[_place(here, last, dotted)] = new
+
+
+def _place(here: dict[str, Any] | list[Any], part: str, dotted: str) -> Any:
+    if isinstance(here, dict):
+        return part
+    if not part.isdecimal() or int(part) >= len(here):
+        raise SpecError(
+            [Problem(dotted, f"cannot be set: {part!r} is none of the {len(here)} items there")]
+        )
+    return int(part)

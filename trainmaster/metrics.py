@@ -148,3 +148,24 @@ DERIVED = {
     "tokens_per_s": Metric("tokens_per_s", "1/s", "run", "tokens over the step time.", "same")
 }
 """Run-level metrics computed from others when read."""
+
+RATIOS = {
+    "utilization_of_plan_ratio": Metric(
+        "utilization_of_plan_ratio",
+        "1",
+        "rank",
+        "Utilisation over what the plan leaves: utilization_ratio / (1 - planned bubble).",
+        "mean",
+    ),
+    "bubble_beyond_plan_ratio": Metric(
+        "bubble_beyond_plan_ratio",
+        "1",
+        "rank",
+        "bubble_ratio less the bubble that is planned.",
+        "mean",
+    ),
+    "data_wait_ratio": Metric(
+        "data_wait_ratio", "1", "rank", "Share of the step spent waiting for data.", "mean"
+    ),
+}
+"""Computed from others where rules look at them; no series of their own."""

@@ -1,5 +1,5 @@
 """Doors for third parties: what a workload offers, and how it is found by its import path; pipeline
-schedules by entry point.
+schedules, conditions of rules and choices of actions by entry point.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from trainmaster import schedules
+from trainmaster import actions, conditions, schedules
+from trainmaster.actions import Chooser
+from trainmaster.conditions import CustomCondition
 from trainmaster.errors import Problem, SpecError, UserError
 from trainmaster.schedules import Schedule
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle
 
 SCHEDULE_GROUP = "trainmaster.schedules"
+CONDITION_GROUP = "trainmaster.conditions"
+ACTION_GROUP = "trainmaster.actions"
+
+Part = TypeVar("Part")
 
 
 class Dataset(Protocol):
@@ -156,17 +162,43 @@ def add_schedules(installed: Iterable[EntryPoint] | None = None) -> None:
     if installed is None:
         installed = entry_points(group=SCHEDULE_GROUP)
     for entry in installed:
-        try:
-            found = entry.load()
-        except (ImportError, AttributeError, SyntaxError) as error:
-            raise UserError(
-                f"the pipeline schedule {entry.name} ({entry.value}) cannot be loaded: {error}",
-                code="bad_plugin",
-            ) from error
-        if not isinstance(found, Schedule):
-            raise UserError(
-                f"the pipeline schedule {entry.name} ({entry.value}) is a "
-                f"{type(found).__name__}, not a trainmaster.schedules.Schedule",
-                code="bad_plugin",
-            )
-        schedules.add(found)
+        schedules.add(_loaded(entry, Schedule, "pipeline schedule"))
+
+
+def add_rule_parts(
+    found_conditions: Iterable[EntryPoint] | None = None,
+    choosers: Iterable[EntryPoint] | None = None,
+) -> None:
+    """Make known what rules may name of third parties: conditions under the entry point group
+    `trainmaster.conditions`, each a `CustomCondition`, and choices of actions under
+    `trainmaster.actions`, each a `Chooser`. Once, as a process starts.
+
+    Raises:
+        UserError: one cannot be loaded, or is none of these.
+        ConflictError: its name is taken.
+    """
+    if found_conditions is None:
+        found_conditions = entry_points(group=CONDITION_GROUP)
+    if choosers is None:
+        choosers = entry_points(group=ACTION_GROUP)
+    for entry in found_conditions:
+        conditions.add(_loaded(entry, CustomCondition, "condition"))
+    for entry in choosers:
+        actions.add(_loaded(entry, Chooser, "chooser of actions"))
+
+
+def _loaded(entry: EntryPoint, kind: type[Part], what: str) -> Part:
+    try:
+        found = entry.load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise UserError(
+            f"the {what} {entry.name} ({entry.value}) cannot be loaded: {error}",
+            code="bad_plugin",
+        ) from error
+    if not isinstance(found, kind):
+        raise UserError(
+            f"the {what} {entry.name} ({entry.value}) is a {type(found).__name__}, not a "
+            f"{kind.__module__}.{kind.__name__}",
+            code="bad_plugin",
+        )
+    return found

@@ -20,7 +20,7 @@ from trainmaster import document
 from trainmaster.document import Document, set_path
 from trainmaster.errors import Problem, SpecError
 from trainmaster.ids import name_problem
-from trainmaster.metrics import BY_NAME, DERIVED
+from trainmaster.metrics import BY_NAME, DERIVED, RATIOS
 from trainmaster.plan import Strict
 from trainmaster.rule import Rule, RuleFile
 
@@ -195,7 +195,7 @@ def _replaced(
 
 def _problem_of(rule: Rule) -> str | None:
     """Return what keeps a rule that reads well from being taken up here, or None."""
-    known = BY_NAME.keys() | DERIVED.keys()
+    known = [*BY_NAME, *DERIVED, *RATIOS]
     unknown = [metric for metric in rule.metrics if metric not in known]
     if unknown:
         return f"{', '.join(map(repr, unknown))} is not a metric; there are {', '.join(known)}"

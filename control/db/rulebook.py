@@ -10,22 +10,37 @@ from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from control.db import history, tables
 from control.db.values import instant_text
+from control.rules import packs
 from trainmaster.errors import ConflictError, NotFoundError
 from trainmaster.rule import Rule
 
 DEFAULT_PACK = "default"
+SEEDER = "control"
+"""Who puts the packs in, and renews what no person has touched."""
 
 
-def seed(connection: Connection, rules: Iterable[Rule], *, now: datetime) -> int:
-    """Add the rules of the default pack that were never there; return how many. Edited and removed
-    ones stay as they are.
+def seed(connection: Connection, rules: Iterable[Rule], *, pack: str, now: datetime) -> int:
+    """Add the rules of a pack that were never there, and renew those that nobody has touched;
+    return how many. Edited and removed ones stay as they are.
     """
-    c = tables.rules.c
-    known = set(connection.scalars(select(c.name)))
-    new = [rule for rule in rules if rule.name not in known]
-    for rule in new:
-        add(connection, rule, pack=DEFAULT_PACK, actor="control", why="default pack", now=now)
-    return len(new)
+    c, v = tables.rules.c, tables.rule_versions.c
+    found = connection.execute(select(c.name, c.version, c.body, c.removed)).all()
+    known = {row.name: row for row in found}
+    touched = set(connection.scalars(select(v.name).where(v.actor != SEEDER)))
+    count = 0
+    for rule in rules:
+        before = known.get(rule.name)
+        why = f"{pack} pack"
+        if before is None:
+            add(connection, rule, pack=pack, actor=SEEDER, why=why, now=now)
+        elif rule.name in touched or before.removed or before.body == rule.to_json():
+            continue
+        else:
+            _change(
+                connection, rule.name, before.version, rule.to_json(), "edited", SEEDER, why, now
+            )
+        count += 1
+    return count
 
 
 def active(connection: Connection, asked: str | Sequence[str]) -> tuple[Rule, ...]:
@@ -52,7 +67,7 @@ def unknown(connection: Connection, asked: str | Sequence[str]) -> list[str]:
             c.removed.is_(False), or_(c.pack.in_(names), c.name.in_(names))
         )
     )
-    known = {DEFAULT_PACK, *(word for row in rows for word in row)}
+    known = {*packs.NAMES, *(word for row in rows for word in row)}
     return [name for name in names if name not in known]
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from control.db import chunks, samples
 from control.db.samples import Series
 from control.db.segments import Segment, newest_step, surviving
+from control.rules.derived import sources_of
 from control.rules.members import needs_ranks
 from control.snapshot import WINDOW_STEPS, Attempt, Rank, Sample
 from trainmaster.metrics import BY_NAME, DERIVED
@@ -73,7 +74,13 @@ class Windows:
         `WINDOW_STEPS` steps.
         """
         known = BY_NAME.keys() | DERIVED.keys()
-        of_rules = (metric for rule in rules for metric in rule.metrics if metric in known)
+        of_rules = (
+            metric
+            for rule in rules
+            if not needs_ranks(rule)
+            for metric in sources_of(rule.metrics)
+            if metric in known
+        )
         wanted = dict.fromkeys((*WATCHED, *of_rules))
         metrics = tuple(wanted)
         segments = surviving(attempts)
@@ -119,7 +126,7 @@ class Windows:
                 metric
                 for rule in rules
                 if needs_ranks(rule)
-                for metric in rule.metrics
+                for metric in sources_of(rule.metrics)
                 if metric in BY_NAME
             )
         )

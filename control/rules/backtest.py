@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from control.rules import actions
+from control.rules.derived import sources_of
 from control.rules.evaluate import Watch
 from control.rules.frame import column_of
 from control.rules.history import History, history_of
@@ -49,6 +50,14 @@ def backtest(rules: Iterable[Rule], history: History) -> dict[str, Any]:
         "not_applicable_because": left_out,
         "notes": list(history.notes),
     }
+
+
+def metrics_of(rules: Iterable[Rule]) -> tuple[str, ...]:
+    """Return what a source should tell of, for `rules` to be tried on it."""
+    named = [metric for rule in rules for metric in rule.metrics]
+    # What the ranks would have skipped is seen in loss and gradient norm.
+    guarded = ("loss", "grad_norm") if "applied" in named else ()
+    return tuple(dict.fromkeys((*named, *sources_of(named), *guarded)))
 
 
 def failed_tests(file: RuleFile) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from control.rules.derived import with_derived
 from control.rules.frame import Bools, Column, Floats, Frame, Ints
 from control.rules.judgement import RUN
 from control.rules.members import Seat, members_of, needs_ranks
-from control.rules.watching import grouped
-from trainmaster.metrics import BY_NAME, Reduce
+from control.rules.watching import grouped, reduction
 from trainmaster.rule import Rule
 
 
@@ -27,6 +27,7 @@ class History:
         of_run: metric -> its run-level values.
         of_ranks: metric -> its values by rank, in the order of `seats`.
         notes: what a reader should know of the source, a sentence each.
+        planned_bubble: of the plan; None where the source tells none.
     """
 
     name: str
@@ -37,6 +38,7 @@ class History:
     of_ranks: Mapping[str, Column] = field(default_factory=dict)
     seats: tuple[Seat, ...] = ()
     notes: tuple[str, ...] = ()
+    planned_bubble: float | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -46,11 +48,11 @@ class History:
         if not rule.enabled:
             return "It is disabled."
         if needs_ranks(rule):
-            if rule.metric not in self.of_ranks:
+            if rule.metric not in self._derived(self.of_ranks, rule):
                 return f"The source has no {rule.metric} by rank."
             if rule.scope in {"node", "link"} and not any(seat.node for seat in self.seats):
                 return "The source does not tell on which nodes the ranks were."
-        elif rule.metric not in self.of_run:
+        elif rule.metric not in self._derived(self.of_run, rule):
             return f"The source has no {rule.metric}."
         in_seconds = rule.for_.seconds is not None or any(
             part.condition == "age" for part in rule.parts
@@ -59,16 +61,21 @@ class History:
             return "It is in seconds, and the source tells no time."
         return None
 
+    def _derived(self, columns: Mapping[str, Column], rule: Rule) -> Mapping[str, Column]:
+        return with_derived(columns, rule.metrics, self.planned_bubble)
+
     def frame(self, rule: Rule) -> Frame:
         """Return all of it as `rule` looks at it."""
         at = self.at if self.at is not None else np.arange(len(self.steps), dtype=np.float64)
         if not needs_ranks(rule):
-            columns = {name: self.of_run[name] for name in rule.metrics if name in self.of_run}
+            known = self._derived(self.of_run, rule)
+            columns = {name: known[name] for name in rule.metrics if name in known}
             return Frame((RUN,), self.steps, at, self.begins, columns)
         members = members_of(rule, self.seats)
         places = {seat.rank: place for place, seat in enumerate(self.seats)}
         groups = [[places[rank] for rank in each.ranks or places] for each in members]
-        ranks = {name: self.of_ranks[name] for name in rule.metrics if name in self.of_ranks}
+        told = self._derived(self.of_ranks, rule)
+        ranks = {name: told[name] for name in rule.metrics if name in told}
         return Frame(
             tuple(each.name for each in members),
             self.steps,
@@ -81,12 +88,6 @@ class History:
         )
 
 
-def reduction(metric: str) -> Reduce:
-    """Return how ranks become one value of `metric`."""
-    known = BY_NAME.get(metric)
-    return "mean" if known is None or known.reduce == "same" else known.reduce
-
-
 def history_of(
     name: str,
     steps: Sequence[int],
@@ -97,6 +98,7 @@ def history_of(
     of_ranks: Mapping[str, Column] | None = None,
     seats: Sequence[Seat] = (),
     notes: Sequence[str] = (),
+    planned_bubble: float | None = None,
 ) -> History:
     """Return a history, with what follows from what the source tells: run-level values from those
     of ranks, and `applied` from what the guard on the ranks does: it applies no update whose loss
@@ -128,4 +130,5 @@ def history_of(
         of_ranks,
         tuple(seats),
         tuple(notes),
+        planned_bubble,
     )

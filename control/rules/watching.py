@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from control.lineage import surviving
+from control.rules.derived import planned_bubble, sources_of, with_derived
 from control.rules.evaluate import Watch
 from control.rules.frame import Column, Frame, column_of
-from control.rules.judgement import Judgement
+from control.rules.judgement import RUN, Judgement
 from control.rules.members import Member, Seat, members_of, needs_ranks
 from control.snapshot import RunSnapshot, Sample
 from trainmaster.layout import roles
@@ -27,7 +28,6 @@ from trainmaster.rule import Rule
 MAX_RUNS = 256
 
 Lineage = tuple[tuple[int, int], ...]
-Windows = Mapping[str, Sequence[Sample]]
 
 
 @dataclass
@@ -88,7 +88,7 @@ def _advanced(
     if not rule.enabled:
         return None
     windows = snapshot.rank_windows if needs_ranks(rule) else snapshot.windows
-    if rule.metric not in windows:
+    if any(metric not in windows for metric in sources_of((rule.metric,))):
         return None
     members = members_of(rule, seats)
     names = tuple(member.name for member in members)
@@ -97,16 +97,21 @@ def _advanced(
     frame = (
         _of_ranks(rule, members, seats, snapshot, watch.last_step)
         if needs_ranks(rule)
-        else _of_run(rule.metrics, snapshot.windows, watch.last_step)
+        else _of_run(rule.metrics, snapshot, watch.last_step)
     )
     if frame is not None:
         watch.take(frame)
     return watch
 
 
-def _of_run(metrics: Sequence[str], windows: Windows, after: int) -> Frame | None:
+def _bubble(snapshot: RunSnapshot) -> float | None:
+    return planned_bubble(snapshot.attempt.plan) if snapshot.attempt is not None else None
+
+
+def _of_run(metrics: Sequence[str], snapshot: RunSnapshot, after: int) -> Frame | None:
     """Return what run-level windows hold after a step, as far as all of the metrics are told."""
-    told = {metric: windows[metric] for metric in metrics if windows.get(metric)}
+    windows = snapshot.windows
+    told = {metric: windows[metric] for metric in sources_of(metrics) if windows.get(metric)}
     if not told:
         return None
     last = min(window[-1].step for window in told.values())
@@ -115,7 +120,8 @@ def _of_run(metrics: Sequence[str], windows: Windows, after: int) -> Frame | Non
     if not steps:
         return None
     columns = {metric: _column(found, steps) for metric, found in new.items()}
-    return _frame(("run",), new.values(), steps, columns)
+    columns = with_derived(columns, metrics, _bubble(snapshot))
+    return _frame((RUN,), new.values(), steps, columns)
 
 
 def _of_ranks(
@@ -127,7 +133,7 @@ def _of_ranks(
 ) -> Frame | None:
     told = {
         (metric, rank): window
-        for metric in rule.metrics
+        for metric in sources_of(rule.metrics)
         for rank, window in snapshot.rank_windows.get(metric, {}).items()
         if window
     }
@@ -140,14 +146,16 @@ def _of_ranks(
         return None
     ranks: dict[str, Column] = {}
     columns: dict[str, Column] = {}
-    for metric in rule.metrics:
+    for metric in sources_of(rule.metrics):
         found = [_column(new.get((metric, seat.rank), ()), steps) for seat in seats]
         column = Column(
             np.concatenate([each.values for each in found]),
             np.concatenate([each.measured for each in found]),
         )
         ranks[metric] = column
-        kind = BY_NAME[metric].reduce if metric in BY_NAME else "mean"
+    ranks = with_derived(ranks, rule.metrics, _bubble(snapshot))
+    for metric, column in ranks.items():
+        kind = reduction(metric)
         places = {seat.rank: place for place, seat in enumerate(seats)}
         everyone = tuple(places)
         groups = [[places[rank] for rank in member.ranks or everyone] for member in members]
@@ -164,6 +172,12 @@ def _of_ranks(
         tuple(member.stage for member in members),
         tuple(seat.replica for seat in seats),
     )
+
+
+def reduction(metric: str) -> Reduce:
+    """Return how ranks become one value of `metric`."""
+    known = BY_NAME.get(metric)
+    return "mean" if known is None or known.reduce == "same" else known.reduce
 
 
 def grouped(column: Column, groups: Sequence[Sequence[int]], kind: Reduce) -> Column:

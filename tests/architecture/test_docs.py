@@ -6,12 +6,16 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
 from control.lifecycle import ALLOWED_FROM, TRANSITIONS
+from control.rules import packs
 from scripts.generate_docs import PACKAGES, PAGES
+from scripts.rules_page import why
+from trainmaster import actions, conditions
 from trainmaster.errors import (
     ConflictError,
     ExitCode,
@@ -20,6 +24,7 @@ from trainmaster.errors import (
     UserError,
 )
 from trainmaster.plan import ParallelAsk
+from trainmaster.rule import Rule
 from trainmaster.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
@@ -95,12 +100,28 @@ def test_every_name_that_prometheus_users_rely_on_has_its_entry():
     assert undocumented({f"trainmaster_{name}" for name in names.split()}, "metrics.md") == set()
 
 
-def test_every_rule_of_the_default_pack_has_its_entry():
-    pack = (ROOT / "control/rules/packs/default.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("pack", packs.NAMES)
+def test_every_rule_of_a_pack_has_its_why_its_evidence_and_how_to_turn_it(pack):
+    reasons = why()
+    for rule in packs.load(pack):
+        assert all(reasons[rule.name][key].strip() for key in ("why", "evidence", "turn"))
+        assert f"## {rule.name}" in (DOCS / "rules" / f"{pack}.md").read_text(encoding="utf-8")
+    known = {rule.name for name in packs.NAMES for rule in packs.load(name)}
+    assert reasons.keys() == known, "why.yaml speaks of rules that are in no pack"
+
+
+def test_every_condition_and_every_action_has_its_entry():
     text = (DOCS / "rules.md").read_text(encoding="utf-8")
-    names = re.findall(r"^  - name: (.+)$", pack, re.MULTILINE)
-    assert names
-    assert [name for name in names if f"| {name} |" not in text] == []
+    for kind in (*get_args(conditions.Leaf), conditions.AllOf, conditions.AnyOf):
+        [name] = get_args(kind.model_fields["condition"].annotation)
+        assert f"| `{name}`" in text, name
+        missing = kind.model_fields.keys() - {"condition", "metric", "of", "name", "params"}
+        assert [field for field in missing if f"`{field}`" not in text] == [], name
+    for kind in (*get_args(actions.PlainAction), actions.Choose):
+        [name] = get_args(kind.model_fields["action"].annotation)
+        assert f"| `{name}`" in text, name
+    fields = {info.alias or name for name, info in Rule.model_fields.items()}
+    assert [field for field in fields if f"{field}:" not in text and f"`{field}`" not in text] == []
 
 
 def test_any_exception_is_caught_only_where_architecture_says():

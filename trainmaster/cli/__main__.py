@@ -11,6 +11,7 @@ import typer
 import trainmaster
 from trainmaster.cli import (
     adoption,
+    backtest,
     checkpoints,
     doctor,
     drill,
@@ -27,7 +28,7 @@ from trainmaster.cli import (
     up,
     weights,
 )
-from trainmaster.cli.later import add_later_command, add_later_commands
+from trainmaster.cli.later import add_later_commands
 from trainmaster.cli.output import Output
 from trainmaster.cli.session import Session
 from trainmaster.cli.settings import from_environment
@@ -71,14 +72,15 @@ def build() -> typer.Typer:
         *(read.nodes, read.goodput, read.logs, read.series, timeline.timeline, export.export),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
-        *(nodes.cordon, nodes.uncordon, plan.plan, drill.drill, tokens.audit, doctor.doctor),
+        *(nodes.cordon, nodes.uncordon, plan.plan, backtest.backtest, drill.drill),
+        *(tokens.audit, doctor.doctor),
         *(processes.control, processes.agent, processes.dashboard),
     ):
         app.command()(command)
     app.command("import")(adoption.adopt)
     app.add_typer(rules.app, name="rules")
     app.add_typer(tokens.app, name="token")
-    add_later_command(rules.app, "test", "Run the cases in a rule file.")
+    rules.app.command("test")(backtest.run_tests)
     add_later_commands(app)
     return app
 

@@ -10,7 +10,6 @@ from trainmaster.errors import UserError
 
 COMMANDS = {
     "calibrate": "Measure what nodes and links can do.",
-    "backtest": "Try rules on history.",
     "approve": "Let a rule in `ask` mode act.",
     "dismiss": "Close an incident without acting.",
     "silence": "Keep a rule quiet for a while.",

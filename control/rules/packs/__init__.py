@@ -12,7 +12,7 @@ from trainmaster.document import parse
 from trainmaster.errors import NotFoundError
 from trainmaster.rule import Rule, RuleFile
 
-NAMES = ("default",)
+NAMES = ("default", "quiet")
 
 
 def load(name: str) -> tuple[Rule, ...]:

@@ -27,12 +27,14 @@ def history(columns, steps=None, at_s=None):
     )
 
 
-def found(columns, **changes):
-    return backtest(packs.load("default"), history(columns, **changes))
+def found(columns, *names, **changes):
+    rules = [rule for rule in packs.load("default") if not names or rule.name in names]
+    return backtest(rules, history(columns, **changes))
 
 
 def test_a_firing_is_told_with_where_it_began_and_what_would_have_been_done():
-    told = found({"grad_norm": [1.0] * 10 + [NAN] * 3 + [1.0] * 30})
+    values = [1.0] * 10 + [NAN] * 3 + [1.0] * 30
+    told = found({"grad_norm": values}, "gradient not finite")
     [finding] = told["findings"]
     assert finding["rule"] == "gradient not finite"
     assert (finding["first_bad_step"], finding["fired_step"]) == (11, 13)
@@ -44,7 +46,8 @@ def test_a_firing_is_told_with_where_it_began_and_what_would_have_been_done():
 
 
 def test_an_observing_rule_would_only_warn():
-    told = found({"latency_ms": [60.0] * 3}, at_s=[0.0, 30.0, 60.0])
+    told = found({"latency_ms": [60.0] * 12}, at_s=[15.0 * each for each in range(12)])
+    assert [each["rule"] for each in told["findings"]] == ["slow communication"]
     assert [each["action"] for each in told["findings"]] == [None]
     assert told["destructive"] == 0
 

@@ -292,7 +292,7 @@ def test_two_rules_that_fire_at_once_share_one_incident_and_one_rollback():
     assert len(ordered.incidents) == 1
     firing = [each for each in ordered.alerts if each.state == "firing"]
     assert {each.incident for each in firing} == {"alpha-i1"}
-    assert len(firing) == 2
+    assert {each.rule for each in firing} >= {GRADIENT, "loss not finite"}
 
 
 def test_a_rule_may_hold_the_ranks_until_a_person_decides():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.rules import packs
+from control.rules.backtest import failed_tests
 from control.rules.watching import judge_all
+from control.rungs import CARRIERS
 from tests.fakes import snapshots as at
 from trainmaster.errors import NotFoundError
 from trainmaster.rule import Rule
@@ -129,6 +131,7 @@ def test_the_fold_is_coherent(found, lasting, condition):
         assert earlier.resolved_step < later.first_bad_step
 
 
+@settings(max_examples=40, deadline=None)
 @given(values)
 def test_a_rule_rewinds_with_its_window(found):
     """Judging a prefix is what it was when only the prefix was known: no state is kept."""
@@ -141,11 +144,19 @@ def test_a_rule_rewinds_with_its_window(found):
         ]
 
 
-def test_every_default_rule_is_described_and_only_numeric_ones_act():
-    for each in packs.load("default"):
+@pytest.mark.parametrize("name", packs.NAMES)
+def test_every_rule_of_a_pack_is_described_and_only_numeric_ones_act(name):
+    for each in packs.load(name):
         assert each.description
-        assert each.scope == "run"
-        assert (each.mode == "act") == (each.when.condition == "non_finite")
+        assert each.mode == "observe" or each.metric in {"loss", "grad_norm"}
+        assert bool(each.actions) == (each.mode == "act")
+        for action in each.actions:
+            assert action.action in CARRIERS
+
+
+@pytest.mark.parametrize("name", packs.NAMES)
+def test_a_pack_passes_its_own_tests(name):
+    assert failed_tests(packs.read(name)) == []
 
 
 def test_an_unknown_pack_is_told_with_those_that_are_known():

@@ -153,3 +153,11 @@ def test_what_training_asks_of_the_layout_is_told_where_the_layout_stands(train,
     [(line, path, message)] = problems(text)
     assert (line, path) == (7, "parallel")
     assert said in message
+
+
+def test_a_path_may_lead_through_a_list():
+    value = {"of": [{"above": 1}, {"above": 2}]}
+    document.set_path(value, "of.1.above", 3)
+    assert value == {"of": [{"above": 1}, {"above": 3}]}
+    with pytest.raises(SpecError, match="none of the 2 items"):
+        document.set_path(value, "of.2.above", 3)

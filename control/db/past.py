@@ -1,0 +1,93 @@
+"""A run's stored points as history on which rules are tried: exact, on the surviving lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from sqlalchemy import Connection
+
+from control.db import chunks, queries, samples
+from control.db.segments import Segment, surviving
+from control.db.series import Series
+from control.rules.derived import planned_bubble, sources_of
+from control.rules.frame import Column, Floats, Ints
+from control.rules.history import History, history_of
+from control.rules.members import Seat
+from control.snapshot import Attempt
+from trainmaster.layout import roles
+from trainmaster.metrics import BY_NAME, DERIVED
+
+
+def history(connection: Connection, run: str, metrics: Iterable[str]) -> History:
+    """Return what is stored of `metrics`.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    queries.run_row(connection, run)
+    attempts = queries.attempts_of(connection, run)
+    segments = surviving(attempts)
+    wanted = [name for name in sources_of(metrics) if name in BY_NAME or name in DERIVED]
+    told = samples.read_many(connection, run, wanted, segments)
+    ranks = _of_ranks(connection, run, wanted, segments)
+    everything = [*told.values(), *(one for found in ranks.values() for one in found.values())]
+    nothing = np.empty(0, dtype=np.int64)
+    steps = np.unique(np.concatenate([nothing, *(each.steps for each in everything)]))
+    at = np.zeros(len(steps))
+    generations = np.zeros(len(steps), dtype=np.int64)
+    for each in everything:
+        where = np.searchsorted(steps, each.steps)
+        at[where] = np.maximum(at[where], each.at)
+        generations[where] = each.generations
+    seats = _seats(attempts)
+    notes = []
+    if any(each.rolled_up for each in everything):
+        notes.append("Some of it is old and rolled up: points were left out.")
+    begins = np.diff(generations, prepend=-1) != 0
+    if len(steps) and steps[0] > 1:
+        begins[0] = False
+    return history_of(
+        run,
+        steps.tolist(),
+        {name: _column([series], steps) for name, series in told.items() if len(series)},
+        at=at.tolist(),
+        begins=begins.tolist(),
+        of_ranks={
+            name: _column([found.get(seat.rank) for seat in seats], steps)
+            for name, found in ranks.items()
+            if found
+        },
+        seats=seats,
+        notes=notes,
+        planned_bubble=planned_bubble(attempts[-1].plan) if attempts else None,
+    )
+
+
+def _of_ranks(
+    connection: Connection, run: str, metrics: Sequence[str], segments: Sequence[Segment]
+) -> dict[str, dict[int, Series]]:
+    """Return what the ranks of the newest generation told: ranks of another plan are others."""
+    by_rank = [name for name in metrics if name in BY_NAME and BY_NAME[name].scope == "rank"]
+    if not segments or not by_rank:
+        return {}
+    return samples.read_ranks(connection, run, by_rank, segments[-1])
+
+
+def _seats(attempts: Sequence[Attempt]) -> tuple[Seat, ...]:
+    if not attempts:
+        return ()
+    return tuple(
+        Seat(role.rank, role.replica, role.stage, role.node) for role in roles(attempts[-1].plan)
+    )
+
+
+def _column(found: Sequence[Series | None], steps: Ints) -> Column:
+    values: Floats = np.zeros((len(found), len(steps)))
+    measured = np.zeros((len(found), len(steps)), dtype=bool)
+    for place, each in enumerate(found):
+        if each is not None:
+            where = np.searchsorted(steps, each.steps)
+            values[place, where] = each.values
+            measured[place, where] = ~np.asarray(chunks.missing(each.values))
+    return Column(values, measured)

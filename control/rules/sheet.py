@@ -1,0 +1,228 @@
+"""A CSV as history: a header, then a row per step, or a row per step and rank.
+
+Columns that are no metric of the rules are never read, so notes and names may stand beside numbers.
+An empty cell was not measured; `nan`, `inf` and `-inf` were. A step that comes again began anew:
+what it redid does not count.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+
+from control.rules.frame import Bools, Column, Floats
+from control.rules.history import History, history_of
+from control.rules.names import columns_of, split
+from trainmaster.errors import Problem, SpecError
+
+STEP_NAMES = ("step", "iteration")
+TIME_NAMES = ("at", "time_s")
+ALIASES = {"train_loss": "loss", "lm_loss": "loss"}
+"""What others call a metric of ours; our own name goes first where both are there."""
+
+MAX_ROWS = 5_000_000
+
+
+def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> History:
+    """Return what a CSV tells of `metrics`.
+
+    Raises:
+        SpecError: with the line, and the column.
+    """
+    reader = csv.reader(lines)
+    header = [cell.strip() for cell in next(reader, [])]
+    if header:
+        header[0] = header[0].lstrip("\ufeff")
+    step_name = next((each for each in STEP_NAMES if each in header), None)
+    if step_name is None:
+        raise SpecError([Problem("step", "is needed: the header names no column `step`", 1)])
+    twice = sorted({each for each in header if each and header.count(each) > 1})
+    if twice:
+        raise SpecError([Problem(each, "stands twice in the header", 1) for each in twice])
+    rows = _rows(reader, len(header))
+    steps = _steps([row[header.index(step_name)] for row in rows], step_name)
+    chosen = _chosen(header, frozenset(metrics))
+    columns = {
+        shown: _numbers([row[header.index(column)] for row in rows], column)
+        for column, shown in chosen.items()
+    }
+    time_name = next((each for each in TIME_NAMES if each in header), None)
+    at = None
+    if time_name is not None:
+        at = _times([row[header.index(time_name)] for row in rows], time_name)
+    ranks = None
+    if "rank" in header:
+        ranks = _steps([row[header.index("rank")] for row in rows], "rank")
+    notes = [f"{column} is read as {shown}." for column, shown in chosen.items() if column != shown]
+    return _history(name, steps, at, ranks, columns, notes)
+
+
+def _rows(reader: Iterable[list[str]], width: int) -> list[list[str]]:
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != width:
+                why = f"has {len(row)} cells, and the header {width}"
+                raise SpecError([Problem("", why, len(rows) + 2)])
+            rows.append(row)
+            if len(rows) > MAX_ROWS:
+                raise SpecError([Problem("", f"has more than {MAX_ROWS} rows")])
+    except csv.Error as error:
+        raise SpecError([Problem("", f"is no CSV: {error}", len(rows) + 2)]) from error
+    return rows
+
+
+def _chosen(header: Sequence[str], metrics: frozenset[str]) -> dict[str, str]:
+    """Return column -> the name under which it is read."""
+    chosen: dict[str, str] = {}
+    for column in header:
+        if "@" not in column:
+            if column in metrics:
+                chosen[column] = column
+        elif split(column)[0] in metrics:
+            chosen[column] = column
+    for column, metric in ALIASES.items():
+        told = {split(each)[0] for each in chosen.values()}
+        if column in header and metric in metrics and metric not in told:
+            chosen[column] = metric
+    return chosen
+
+
+def _steps(cells: Sequence[str], name: str) -> list[int]:
+    try:
+        return [int(cell) for cell in cells]
+    except ValueError:
+        pass
+    found = []
+    for line, cell in enumerate(cells, 2):
+        try:
+            number = float(cell)
+            if not number.is_integer():
+                raise ValueError
+        except (ValueError, OverflowError):
+            raise SpecError(
+                [Problem(name, f"must be a whole number, not {cell!r}", line)]
+            ) from None
+        found.append(int(number))
+    return found
+
+
+def _numbers(cells: Sequence[str], name: str) -> Column:
+    try:
+        values = [float(cell) if cell else 0.0 for cell in cells]
+        measured = np.array([cell != "" for cell in cells], dtype=bool)
+    except ValueError:
+        values, told = [], []
+        for line, cell in enumerate(cells, 2):
+            text = cell.strip()
+            try:
+                values.append(float(text) if text else 0.0)
+            except ValueError:
+                raise SpecError([Problem(name, f"must be a number, not {cell!r}", line)]) from None
+            told.append(text != "")
+        measured = np.array(told, dtype=bool)
+    return Column(np.array(values, dtype=np.float64)[None, :], measured[None, :])
+
+
+def _times(cells: Sequence[str], name: str) -> Floats | None:
+    """Return seconds; None where some are missing."""
+    found = []
+    for line, cell in enumerate(cells, 2):
+        text = cell.strip()
+        if not text:
+            return None
+        try:
+            found.append(float(text))
+        except ValueError:
+            try:
+                told = datetime.fromisoformat(text)
+            except ValueError:
+                why = f"must be seconds, or an instant such as 2030-01-31T12:00:00Z, not {cell!r}"
+                raise SpecError([Problem(name, why, line)]) from None
+            found.append((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp())
+    return np.array(found)
+
+
+def _history(
+    name: str,
+    steps: Sequence[int],
+    at: Floats | None,
+    ranks: Sequence[int] | None,
+    columns: Mapping[str, Column],
+    notes: list[str],
+) -> History:
+    if ranks is not None:
+        steps, at, columns = _by_rank(steps, at, ranks, columns)
+    numbers = np.array(steps, dtype=np.int64)
+    kept, begins = _surviving(numbers)
+    if len(kept) < len(numbers):
+        notes.append(f"{len(numbers) - len(kept)} rows were redone later and do not count.")
+    table = columns_of(
+        {
+            each: Column(column.values[:, kept], column.measured[:, kept])
+            for each, column in columns.items()
+        }
+    )
+    of_ranks = table.of_ranks.get("loss")
+    if of_ranks is not None and len(of_ranks.values) == 1 and "loss" not in table.of_run:
+        alone = f"The loss is that of rank {table.seats[0].rank} alone, noisier than the mean."
+        notes.append(alone)
+    return history_of(
+        name,
+        numbers[kept].tolist(),
+        table.of_run,
+        at=None if at is None else at[kept].tolist(),
+        begins=begins.tolist(),
+        of_ranks=table.of_ranks,
+        seats=table.seats,
+        notes=notes,
+    )
+
+
+def _surviving(steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[np.ndarray, Bools]:
+    """Return the places of the rows that no later row redid, and where a row begins anew."""
+    if not len(steps):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+    later = np.minimum.accumulate(steps[::-1])[::-1]
+    lowest_after = np.append(later[1:], np.iinfo(np.int64).max)
+    kept = np.flatnonzero(steps < lowest_after)
+    back = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1) <= 0)
+    begins = np.zeros(len(kept), dtype=bool)
+    begins[np.minimum(np.searchsorted(kept, back), len(kept) - 1)] = True
+    if steps[kept[0]] <= 1:
+        begins[0] = True
+    return kept, begins
+
+
+def _by_rank(
+    steps: Sequence[int],
+    at: Floats | None,
+    ranks: Sequence[int],
+    columns: Mapping[str, Column],
+) -> tuple[list[int], Floats | None, dict[str, Column]]:
+    """Return a row per step, and a column per metric and rank."""
+    order = sorted(set(steps))
+    place = {step: number for number, step in enumerate(order)}
+    rows = np.array([place[step] for step in steps])
+    everyone = np.array(ranks)
+    found: dict[str, Column] = {}
+    for name, column in columns.items():
+        if "@" in name:
+            raise SpecError([Problem(name, "goes with one row per step: there is a column `rank`")])
+        for rank in sorted(set(ranks)):
+            mine = everyone == rank
+            values = np.zeros((1, len(order)))
+            measured = np.zeros((1, len(order)), dtype=bool)
+            values[0, rows[mine]] = column.values[0, mine]
+            measured[0, rows[mine]] = column.measured[0, mine]
+            found[f"{name}@rank={rank}"] = Column(values, measured)
+    if at is not None:
+        newest = np.full(len(order), -np.inf)
+        np.maximum.at(newest, rows, at)
+        at = newest
+    return order, at, found

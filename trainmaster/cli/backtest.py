@@ -1,0 +1,186 @@
+"""`trainmaster backtest` and `trainmaster rules test`: rules on history, and on their own tests.
+
+CSVs and rule files need no control plane where its code is beside this command; runs do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trainmaster.cli.documents import DocumentError, problems_in, read_text
+from trainmaster.cli.parts import CHECKOUT, require_application
+from trainmaster.cli.read import AsJson
+from trainmaster.cli.session import Session, session_of
+from trainmaster.errors import Problem, TrainmasterError, UnavailableError, UserError
+
+LIMIT_S = 600.0
+SHIPPED_PACKS = ("default", "quiet")
+
+Json = dict[str, Any]
+
+
+class FailedTestsError(TrainmasterError):
+    """A rule file whose tests do not come out as it expects."""
+
+    code = "rule_tests_failed"
+    exit_status = 1
+
+
+def backtest(
+    context: typer.Context,
+    rules: Annotated[
+        str, typer.Argument(metavar="RULES", help="default, the name of a pack, or a rule file.")
+    ],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Runs, and CSVs with a header.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Try rules on history: where they would have fired, what they would have done."""
+    session = session_of(context)
+    files = [source for source in sources if _is_file(source)]
+    runs = [source for source in sources if source not in files]
+    found = {each["source"]: each for each in _tried(session, rules, files, runs)}
+    in_order = [found[source] for source in sources]
+    if as_json:
+        session.output.json(in_order)
+    else:
+        for each in in_order:
+            _tell(session, each)
+
+
+def run_tests(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A rule file in YAML.")],
+    as_json: AsJson = False,
+) -> None:
+    """Run the tests in a rule file."""
+    session = session_of(context)
+    text = read_text(file)
+    with problems_in(file):
+        told = _here({"test": text}, file) if _is_here() else _asked_to_test(session, text)
+    if as_json:
+        session.output.json(told)
+    elif not told["failed"]:
+        session.output.line(f"{told['tests']} tests passed.")
+    if told["failed"]:
+        raise FailedTestsError("\n".join(f"{file}: {each}" for each in told["failed"]))
+
+
+def _asked_to_test(session: Session, text: str) -> Json:
+    told: Json = session.api.post("/v1/rules/test", {"text": text})
+    return told
+
+
+def _is_file(source: str) -> bool:
+    looks_so = source.endswith(".csv") or "/" in source
+    try:
+        there = Path(source).is_file()
+    except (OSError, ValueError):
+        there = False
+    if looks_so and not there:
+        raise UserError(f"{source}: there is no such file")
+    return there
+
+
+def _tried(session: Session, rules: str, files: list[str], runs: list[str]) -> list[Json]:
+    path = rules if Path(rules).is_file() else None
+    if path is None and (rules.endswith((".yaml", ".yml")) or "/" in rules):
+        raise UserError(f"{rules}: there is no such file")
+    text = read_text(path) if path is not None else None
+    found: list[Json] = []
+    local = files if _is_here() and (text is not None or rules in SHIPPED_PACKS) else []
+    if local:
+        asked = {"rules": text, "pack": rules, "sources": [str(Path(f).resolve()) for f in local]}
+        told: list[Json] = _here(asked, path)
+        found += [{**each, "source": name} for each, name in zip(told, local, strict=True)]
+    rest = [] if local else files
+    if runs or rest:
+        body: Json = {"text": text} if text is not None else {"rules": rules}
+        body["runs"] = runs
+        body["csv"] = [{"name": name, "text": read_text(name)} for name in rest]
+        if path is not None:
+            with problems_in(path):
+                found += session.api.post("/v1/backtest", body)
+        else:
+            found += session.api.post("/v1/backtest", body)
+    return found
+
+
+def _is_here() -> bool:
+    try:
+        require_application("control", "tryout.py")
+    except UserError:
+        return False
+    return True
+
+
+def _here(asked: Json, rule_file: str | None) -> Any:
+    """Try them in a process of its own: no side imports another.
+
+    Raises:
+        DocumentError: what is wrong with the rule file, or with a source.
+    """
+    kept = os.environ.get("PYTHONPATH")
+    paths = os.pathsep.join([str(CHECKOUT), *([kept] if kept else [])])
+    done = subprocess.run(
+        [sys.executable, "-m", "control.tryout"],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )
+    try:
+        told: Any = json.loads(done.stdout)
+    except ValueError as error:
+        lines = done.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        raise UnavailableError(f"the back-test did not answer: {why}") from error
+    if isinstance(told, dict) and "problems" in told:
+        first = told["problems"][0]
+        raise DocumentError(
+            first["source"] or rule_file or "backtest",
+            [Problem(each["path"], each["message"], each["line"]) for each in told["problems"]],
+        )
+    return told
+
+
+def _tell(session: Session, found: Json) -> None:
+    output = session.output
+    output.line(
+        f"{found['source']}: {found['steps']} steps, {len(found['findings'])} findings "
+        f"({found['per_10k_steps']:.3g} per 10,000 steps), {found['destructive']} of them "
+        "destructive."
+    )
+    for note in found["notes"]:
+        output.line(note)
+    output.table(
+        ["RULE", "SCOPE", "FIRST BAD", "FIRED", "OVER", "SEVERITY", "ACTION", "BECAUSE"],
+        [
+            [
+                each["rule"],
+                each["scope"],
+                each["first_bad_step"],
+                each["fired_step"],
+                each["resolved_step"] if each["resolved_step"] is not None else "-",
+                each["severity"],
+                each["action"] or "-",
+                each["because"],
+            ]
+            for each in found["findings"]
+        ],
+        "No rule would have fired.",
+    )
+    if found["not_applicable"]:
+        output.line(f"Not applicable: {', '.join(found['not_applicable'])}.")
+    output.line()
