@@ -22,6 +22,7 @@ from control import (
     admission,
     alerts,
     checkpoints,
+    copies,
     incidents,
     moves,
     recovery,
@@ -65,6 +66,7 @@ def decide(snapshot: RunSnapshot, *, now: datetime, judge: Judge = judge_all) ->
     if turn.new_attempt is None:
         checkpoints.judge(turn)
         retention.retire(turn)
+        copies.copy_next(turn)
     return turn.decision(_look_again_after(turn))
 
 

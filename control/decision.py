@@ -171,8 +171,8 @@ class NewEvent:
 class NewChore:
     """Work for an agent. `node` None lets any present node take it.
 
-    `verify` and `retire` carry {"location", "checkpoint", "manifest_sha256"}, `describe`
-    {"workload", "params", "data"}.
+    `verify` and `retire` carry {"location", "checkpoint", "manifest_sha256"}, `copy` {"source",
+    "target"} instead of the first, `describe` {"workload", "params", "data"}.
     """
 
     kind: str

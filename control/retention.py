@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from control.checkpoints import chore
 from control.choice import GOOD, NUMERIC_METRICS, choose_newest
+from control.copies import removals
 from control.decision import AlertChange, CheckpointChange
 from control.lifecycle import ENDED, State
 from control.lineage import is_on, surviving
@@ -41,7 +41,7 @@ def retire(turn: Turn) -> None:
         turn.checkpoints[checkpoint.id] = CheckpointChange(
             checkpoint.id, verdict.because, state="retired"
         )
-        turn.chores.append(chore("retire", checkpoint, turn.snapshot))
+        turn.chores.extend(removals(checkpoint, turn.snapshot))
 
 
 def verdicts(turn: Turn) -> list[Verdict]:
@@ -61,6 +61,8 @@ def verdicts(turn: Turn) -> list[Verdict]:
             because = "Kept: it lies in memory alone, and goes when a newer state takes its place."
         elif because is None and checkpoint.verifying:
             because = "Kept for now: its bytes are being read."
+        elif because is None and any(copy.busy for copy in checkpoint.copies):
+            because = "Kept for now: it is being copied."
         elif because is None and not settled:
             because = "Kept for now: from where the next attempt begins is not settled."
         found.append(Verdict(checkpoint, because is None, because or _goes(snapshot)))

@@ -188,6 +188,24 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """A checkpoint in one of its stores.
+
+    Attributes:
+        tier: local (where ranks write) or store (where it is kept).
+        state: due (to be made), stored, bad (a reading found it wrong) or retired.
+        node: where a local one lies; None for any.
+        busy: whether a chore is making it, or has just failed to and is tried again later.
+    """
+
+    tier: str
+    location: str
+    state: str
+    node: str | None = None
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint as SQL judges it.
 
@@ -196,6 +214,7 @@ class Checkpoint:
         verifying: whether a `verify` chore for it is not done yet.
         problem: what its last reading found wrong (file, expected, seen), as a sentence; None when
             nothing.
+        copies: in which stores it is; empty where it is written to the one that keeps it.
     """
 
     id: str
@@ -212,6 +231,7 @@ class Checkpoint:
     loss: float | None = None
     verifying: bool = False
     problem: str | None = None
+    copies: tuple[Copy, ...] = ()
 
     @property
     def in_memory(self) -> bool:

@@ -139,6 +139,7 @@ class CheckpointSpec(Strict):
     memory: Literal["auto", "off"] = "auto"
     memory_every_steps: Annotated[int, Field(ge=0, le=10**9)] = 0
     store: str = "default"
+    local: str | None = None
     keep_last: Positive = 3
     keep_every: Annotated[int, Field(ge=0)] = 0
     keep_best: Annotated[int, Field(ge=0)] = 1
@@ -159,6 +160,22 @@ class CheckpointSpec(Strict):
                 f"memory_every_steps {self.memory_every_steps} needs memory auto, which is off"
             )
         return self
+
+    @field_validator("local")
+    @classmethod
+    def _local_folder(cls, local: str | None, info: ValidationInfo) -> str | None:
+        if local is None:
+            return None
+        problem = url_problem(local)
+        if problem is None and not local.startswith("file:///"):
+            problem = "is not on this machine: write file:///absolute/folder"
+        if problem is not None:
+            raise ValueError(f"{without_secrets(local)!r} {problem}")
+        store = str(info.data.get("store", "")).rstrip("/")
+        here = local.rstrip("/")
+        if f"{here}/".startswith(f"{store}/") or f"{store}/".startswith(f"{here}/"):
+            raise ValueError(f"{local!r} and store {store!r} lie in each other: there is no copy")
+        return local
 
 
 class RecoverySpec(Strict):

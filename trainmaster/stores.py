@@ -7,15 +7,17 @@ neither is imported before a URL asks for it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from trainmaster.errors import IntegrityError, UnavailableError, UserError
 from trainmaster.storage import MEMORY_SCHEME, Opener, Storage, url_problem, without_secrets
 from trainmaster.verification import Report, verify
 from trainmaster.verified import Read, Size
+
+Spend: TypeAlias = Callable[[int], None]
 
 ENTRY_POINT_GROUP: Final = "trainmaster.storage"
 _BUILT_IN: Final = {
@@ -94,18 +96,29 @@ def folder_below(storage: Storage, location: str) -> str | None:
     return location.removeprefix(root) if location.startswith(root) else None
 
 
-def verify_location(location: str, *, manifest_sha256: str | None = None) -> Report:
+def verify_location(
+    location: str, *, manifest_sha256: str | None = None, spend: Spend | None = None
+) -> Report:
     """Check the checkpoint at the URL `location`; see `trainmaster.verification.verify`.
+
+    Args:
+        spend: called with the bytes of each reading before it, to wait for its turn.
 
     Raises:
         UserError: it is not a URL that a storage backend is installed for.
         UnavailableError: the store cannot be read now.
     """
     storage, folder = open_location(location)
-    return verify_stored(storage, folder, manifest_sha256=manifest_sha256)
+    return verify_stored(storage, folder, manifest_sha256=manifest_sha256, spend=spend)
 
 
-def verify_stored(storage: Storage, folder: str, *, manifest_sha256: str | None = None) -> Report:
+def verify_stored(
+    storage: Storage,
+    folder: str,
+    *,
+    manifest_sha256: str | None = None,
+    spend: Spend | None = None,
+) -> Report:
     """Check the checkpoint in `folder` of `storage`; see `verify_location`."""
     try:
         names = [path.removeprefix(f"{folder}/") for path in storage.list(folder)]
@@ -114,8 +127,14 @@ def verify_stored(storage: Storage, folder: str, *, manifest_sha256: str | None 
     if not names:
         refuse_if_away(storage)
     read, size = readers(storage, folder)
+
+    def paced(name: str, offset: int, length: int) -> bytes:
+        if spend is not None:
+            spend(length)
+        return read(name, offset, length)
+
     return verify(
-        read=read, size=size, names=lambda: names, folder=folder, manifest_sha256=manifest_sha256
+        read=paced, size=size, names=lambda: names, folder=folder, manifest_sha256=manifest_sha256
     )
 
 

@@ -296,6 +296,8 @@ class Resume(Message):
     step: int
     location: str
     manifest_sha256: str
+    copies: list[str] = []
+    """Locations to turn to, in this order, when that one cannot be used."""
 
 
 class Assignment(Message):

@@ -34,7 +34,9 @@ from worker.training_state import (
 
 def restore(launch: Launch, parts: Machinery) -> Position:
     """Fill weights and optimizer state from the checkpoint where the generation begins; without
-    one, from nothing. What the nodes hold in memory is not read from the store.
+    one, from nothing. What the nodes hold in memory is not read from the store. A copy in a store
+    that cannot be used is passed over for the next: all hold the same bytes, as the digest of the
+    manifest says.
 
     Raises:
         IntegrityError: its bytes are not what its digests say, or some are missing.
@@ -54,8 +56,7 @@ def restore(launch: Launch, parts: Machinery) -> Position:
                 expected=resume.manifest_sha256,
                 seen=NOTHING,
             )
-        storage = open_storage(assignment.checkpoint_root)
-        position = _read(storage, resume.location, launch, parts)
+        position = _from_stores(launch, parts, resume)
     if parts.role.rank == 0:
         parts.spool.event(
             "checkpoint_restored",
@@ -66,6 +67,29 @@ def restore(launch: Launch, parts: Machinery) -> Position:
             seconds=time.perf_counter() - started,
         )
     return position
+
+
+def _from_stores(launch: Launch, parts: Machinery, resume: Resume) -> Position:
+    storage = open_storage(launch.assignment.checkpoint_root)
+    *copies, last = (resume.location, *resume.copies)
+    for location in copies:
+        try:
+            return _read(storage, location, launch, parts)
+        except (IntegrityError, UnavailableError, OSError) as error:
+            # What is filled by now is a mixture: the next copy fills all of it again.
+            damage = error if isinstance(error, IntegrityError) else None
+            parts.spool.event(
+                "copy_passed_over",
+                checkpoint=resume.checkpoint,
+                location=location,
+                because=str(error),
+                damaged=damage is not None,
+                file=damage.file if damage else None,
+                block=damage.block if damage else None,
+                expected=damage.expected if damage else None,
+                seen=damage.seen if damage else None,
+            )
+    return _read(storage, last, launch, parts)
 
 
 def _from_memory(launch: Launch, parts: Machinery, resume: Resume) -> tuple[Position | None, str]:

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from control.db import chores, history, interventions, tables
+from control.db import chores, copies, history, interventions, tables
 from control.db.upsert import upsert
 from control.db.values import number_word, plain
 from control.decision import (
@@ -75,7 +75,7 @@ def apply(connection: Connection, decision: Decision, *, touched: int, now: date
     for request in decision.requests:
         _change_request(connection, run, request, now)
     for checkpoint in decision.checkpoints:
-        _judge_checkpoint(connection, run, checkpoint)
+        _judge_checkpoint(connection, run, checkpoint, now)
     for incident in decision.incidents:
         _change_incident(connection, run, incident, now)
     for alert in decision.alerts:
@@ -281,7 +281,9 @@ def _change_request(connection: Connection, run: str, change: RequestChange, now
         )
 
 
-def _judge_checkpoint(connection: Connection, run: str, change: CheckpointChange) -> None:
+def _judge_checkpoint(
+    connection: Connection, run: str, change: CheckpointChange, now: datetime
+) -> None:
     c = tables.checkpoints.c
     values: dict[str, Any] = {"because": change.because}
     for name in ("state", "abandoned", "trusted_at"):
@@ -295,6 +297,8 @@ def _judge_checkpoint(connection: Connection, run: str, change: CheckpointChange
         _refuse_if_wanted(connection, run, change.id)
     if not connection.execute(query.values(**values)).rowcount:
         raise StaleVersionError(f"checkpoint {change.id} was changed since it was looked at")
+    if change.state == "retired":
+        copies.retire(connection, change.id, now=now)
 
 
 def _refuse_if_wanted(connection: Connection, run: str, checkpoint: str) -> None:

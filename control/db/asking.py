@@ -63,12 +63,13 @@ def submit(
     key.
 
     Args:
-        store: URL of the folder below which its checkpoints are to be.
+        store: URL of the folder below which its checkpoints are to be kept.
     """
     before = _submitted(connection, key)
     if before is not None:
         return before, False
     run = "r" + secrets.token_hex(5)
+    local = spec.checkpoint.local
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
     row = {
         "id": run,
@@ -81,7 +82,8 @@ def submit(
         "priority": spec.priority,
         "spec": spec.model_dump(mode="json"),
         "workload_key": chores.digest(args),
-        "checkpoint_root": f"{store.rstrip('/')}/{run}",
+        "checkpoint_root": f"{(local or store).rstrip('/')}/{run}",
+        "copy_root": f"{store.rstrip('/')}/{run}" if local else None,
         "created_at": now,
         "created_by": actor,
         "because": "Submitted just now.",

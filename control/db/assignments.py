@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
-from control.db import failures, rows, tables
+from control.db import copies, failures, rows, tables
 from control.db.among import among, one_of
 from control.db.faults import UnreadableError
 from control.db.unreadable import readable
@@ -243,5 +243,9 @@ def _resume(connection: Connection, attempt: rows.Row) -> Resume | None:
         )
     ).one()
     return Resume(
-        checkpoint=row.id, step=row.step, location=row.location, manifest_sha256=row.manifest_sha256
+        checkpoint=row.id,
+        step=row.step,
+        location=row.location,
+        manifest_sha256=row.manifest_sha256,
+        copies=copies.stored(connection, row.id, beside=row.location),
     )

@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
-from control.db import tables
+from control.db import copies, tables
 from control.db.among import one_of
 from control.db.upsert import upsert
 from control.db.values import instant_text, plain, storable_tree, whole
-from trainmaster.errors import NotFoundError
+from trainmaster.errors import IntegrityError, NotFoundError
 from trainmaster.wire import BASIC_CHORES, CHORES_PROTOCOL, Chore, WorkloadInfo
 
 WAITING, TAKEN, DONE = "waiting", "taken", "done"
@@ -161,6 +161,8 @@ def answer(
         _described(connection, node, row["args"], result, now)
     elif row["kind"] == "verify":
         _verified(connection, row["args"], result, now)
+    elif row["kind"] == "copy":
+        _copied(connection, row["run"], row["args"], result, now)
     run: str | None = row["run"]
     return run
 
@@ -210,12 +212,29 @@ def _verified(
     is_sound = isinstance(report, Mapping) and report.get("sound") is True
     problems = [] if is_sound else problems_in(result)
     says = "; ".join(problem["message"] for problem in problems)
+    location = str(args.get("location"))
+    if not copies.read(connection, location, says if problems else None, now=now):
+        return
     changes = {"problem": says} if problems else {"problem": None, "verified_at": now}
     connection.execute(
         update(tables.checkpoints)
-        .where(c.location == args.get("location"), c.state != "retired")
+        .where(c.location == location, c.state != "retired")
         .values(**changes)
     )
+
+
+def _copied(
+    connection: Connection,
+    run: str,
+    args: Mapping[str, Any],
+    result: Mapping[str, Any],
+    now: datetime,
+) -> None:
+    problems = problems_in(result)
+    says = "; ".join(problem["message"] for problem in problems) if problems else None
+    copies.made(connection, run, args, result, says, now=now)
+    if result.get("code") == IntegrityError.code:  # what was to be copied is damaged itself
+        _verified(connection, {"location": args.get("source")}, result, now)
 
 
 def shown(connection: Connection, chore_id: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
-from control.db import chores, chunks, samples, tables
+from control.db import chores, chunks, copies, samples, tables
 from control.db.segments import Segment
 from control.db.upsert import upsert
 from control.db.values import number_word, whole
@@ -174,6 +174,15 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         [row],
         keep=[name for name in row if name not in {"bytes", "files"}],
     )
+    copies.begin(connection, row, node=told.node)
+
+
+def _copy_passed_over(connection: Connection, told: Told, now: datetime) -> None:
+    location = told.data.get("location")
+    if told.data.get("damaged") is not True or not isinstance(location, str):
+        return
+    if copies.lies_on(connection, location, told.node):
+        copies.read(connection, location, sentence(told), now=now)
 
 
 def _state_kept(connection: Connection, told: Told, now: datetime) -> None:
@@ -313,6 +322,7 @@ _EFFECTS: Mapping[str, Effect] = {
     "rank_ready": _rank_ready,
     "rank_failed": _rank_failed,
     "restore_failed": _rank_failed,
+    "copy_passed_over": _copy_passed_over,
     "rank_finished": _rank_finished,
     "checkpoint_committed": _checkpoint_committed,
     "state_kept": _state_kept,

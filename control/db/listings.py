@@ -4,12 +4,13 @@ Oldest first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from control.db import tables
+from control.db import copies, tables
 from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state, sync_interval_s
@@ -30,7 +31,9 @@ def checkpoints_of(connection: Connection, run: str) -> list[Json]:
     query = (
         select(tables.checkpoints).where(c.run == run).order_by(c.created_at, c.generation, c.step)
     )
-    return [_checkpoint(row) for row in connection.execute(query).mappings()]
+    found = connection.execute(query).mappings().all()
+    copied = copies.shown(connection, [row["id"] for row in found])
+    return [_checkpoint(row, copied) for row in found]
 
 
 def checkpoint(connection: Connection, checkpoint_id: str) -> Json:
@@ -47,12 +50,20 @@ def checkpoint(connection: Connection, checkpoint_id: str) -> Json:
     )
     if row is None:
         raise NotFoundError(f"there is no checkpoint {checkpoint_id}")
-    return _checkpoint(row)
+    return _checkpoint(row, copies.shown(connection, [row["id"]]))
 
 
-def _checkpoint(row: Row) -> Json:
+def _checkpoint(row: Row, copied: Mapping[str, list[Json]]) -> Json:
     instants = {name: at(row[name]) for name in ("created_at", "verified_at", "trusted_at")}
-    return {**row, **instants}
+    only = {
+        "location": row["location"],
+        "tier": copies.STORE,
+        "node": None,
+        "state": copies.RETIRED if row["state"] == "retired" else copies.STORED,
+        "at": instants["created_at"],
+        "problem": row["problem"],
+    }
+    return {**row, **instants, "copies": copied.get(row["id"], [only])}
 
 
 def alerts(

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
-from control.db import chores, rows, rulebook, tables
+from control.db import chores, copies, rows, rulebook, tables
 from control.db.among import one_of
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
@@ -168,24 +168,32 @@ def _ranks(connection: Connection, run: str, generation: int) -> tuple[view.Rank
 
 def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.Checkpoint, ...]:
     h, c = tables.chores.c, tables.checkpoints.c
-    reading = connection.execute(
-        select(h.args, h.state, h.result).where(
+    recent = connection.execute(
+        select(h.kind, h.args, h.state, h.result).where(
             h.run == run,
-            h.kind == "verify",
+            h.kind.in_(("verify", "copy")),
             or_(h.state != DONE, h.done_at > now - AGAIN_AFTER),
         )
-    )
+    ).all()
     locations = {
         args.get("location")
-        for args, state, result in reading
-        if state != DONE or result.get("retryable") is True
+        for kind, args, state, result in recent
+        if kind == "verify" and (state != DONE or result.get("retryable") is True)
     }
+    copied = copies.of_run(
+        connection, run, [args.get("target") for kind, args, *_ in recent if kind == "copy"]
+    )
     found = connection.execute(
         select(tables.checkpoints)
         .where(c.run == run, c.state != "retired")
         .order_by(c.step, c.generation)
     ).mappings()
-    return tuple(rows.checkpoint(each, verifying=each["location"] in locations) for each in found)
+    return tuple(
+        rows.checkpoint(
+            each, verifying=each["location"] in locations, copies=copied.get(each["id"], ())
+        )
+        for each in found
+    )
 
 
 def _requests(connection: Connection, run: str) -> tuple[view.Request, ...]:

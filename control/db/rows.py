@@ -14,6 +14,7 @@ from control.snapshot import (
     Alert,
     Attempt,
     Checkpoint,
+    Copy,
     Incident,
     LrWindow,
     Pulse,
@@ -120,7 +121,7 @@ def rank(row: Row) -> Rank:
     )
 
 
-def checkpoint(row: Row, *, verifying: bool = False) -> Checkpoint:
+def checkpoint(row: Row, *, verifying: bool = False, copies: tuple[Copy, ...] = ()) -> Checkpoint:
     """Return a checkpoint as SQL judges it."""
     return Checkpoint(
         id=row["id"],
@@ -137,6 +138,7 @@ def checkpoint(row: Row, *, verifying: bool = False) -> Checkpoint:
         loss=number_of(row["loss"]),
         verifying=verifying,
         problem=row["problem"],
+        copies=copies,
     )
 
 

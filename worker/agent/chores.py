@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
 from trainmaster.errors import TrainmasterError
-from trainmaster.stores import verify_location
 from trainmaster.wire import Chore
+from worker.agent.jobs import LONG, Jobs
 from worker.agent.nest_process import NestProcess
-from worker.checkpoint.retire import retire
 from worker.nest.messages import Describe, Description, Exited, Fact, Said
 
 DESCRIBE_LIMIT_S = 120
@@ -23,7 +22,9 @@ class Chores:
     """Does each listed chore once, and again only if it is still listed after being forgotten.
 
     Args:
+        jobs: what is done in threads.
         executor: runs what waits for disks; one thread is enough.
+        long: runs what goes no faster than asked.
         tell: takes an event's kind and data for the journal.
         wake: called from the executor's thread when a chore is done.
     """
@@ -33,13 +34,17 @@ class Chores:
         *,
         nest: NestProcess,
         log: Path,
+        jobs: Jobs,
         executor: Executor,
+        long: Executor,
         tell: Callable[[str, dict[str, Any]], None],
         wake: Callable[[], None],
     ) -> None:
         self._nest = nest
         self._log = log
+        self._jobs = jobs
         self._executor = executor
+        self._long = long
         self._tell = tell
         self._wake = wake
         self._descriptions: dict[int, str] = {}
@@ -99,14 +104,15 @@ class Chores:
             if self._nest.send(request):
                 self._descriptions[chore.id] = ""
             return
-        job = _JOBS.get(chore.kind)
+        job = self._jobs.of(chore.kind)
         if job is None:
             because = f"this agent knows no chore {chore.kind!r}: upgrade it"
             self._conclude(
                 chore.id, ok=False, because=because, code="unknown_chore", retryable=True
             )
             return
-        self._futures[chore.id] = self._executor.submit(job, args)
+        executor = self._long if chore.kind in LONG else self._executor
+        self._futures[chore.id] = executor.submit(job, args)
         self._futures[chore.id].add_done_callback(lambda _: self._wake())
 
     def _described(self, number: int, said: str, end: Exited) -> None:
@@ -137,19 +143,3 @@ def log_tail(path: Path) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _verify(args: dict[str, Any]) -> dict[str, Any]:
-    report = verify_location(args["location"], manifest_sha256=args.get("manifest_sha256"))
-    return report.model_dump(mode="json")
-
-
-def _retire(args: dict[str, Any]) -> dict[str, Any]:
-    retire(args["location"])
-    return {"location": args["location"]}
-
-
-_JOBS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "verify": _verify,
-    "retire": _retire,
-}

@@ -22,6 +22,7 @@ from worker.agent.device_watch import DeviceWatch
 from worker.agent.drills import DrillWatch
 from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
+from worker.agent.jobs import Jobs
 from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.launcher import Launcher
 from worker.agent.memory import Memory, root_below
@@ -81,6 +82,8 @@ class Agent:
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._calls = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sync")
         self._work = ThreadPoolExecutor(max_workers=1, thread_name_prefix="chore")
+        self._long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="long-chore")
+        self._jobs = Jobs(copy_bytes_per_s=settings.copy_bytes_per_s)
         # Of their own: a chore may read a checkpoint for minutes.
         self._watching = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch")
         self._exchange = Exchange(client, settings.node, executor=self._calls, wake=self.wake)
@@ -105,7 +108,9 @@ class Agent:
         self._chores = Chores(
             nest=nest,
             log=self._folder / "chores.log",
+            jobs=self._jobs,
             executor=self._work,
+            long=self._long,
             tell=self._tell,
             wake=self.wake,
         )
@@ -357,6 +362,8 @@ class Agent:
         self._settings.home.forget_process(self._settings.nest_name)
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._work.shutdown(wait=False, cancel_futures=True)
+        self._jobs.end()
+        self._long.shutdown(wait=False, cancel_futures=True)
         self._watching.shutdown(wait=False, cancel_futures=True)
         self._journal.close()
 

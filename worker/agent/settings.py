@@ -62,6 +62,7 @@ class Settings:
         visible_devices: CUDA_VISIBLE_DEVICES, which ranks inherit.
         memory: the folder of a file system that lives in memory, for states that outlive their
             ranks; None for none.
+        copy_bytes_per_s: how fast checkpoints are copied to their stores at most; 0: no limit.
         retention_s: how long a closed attempt's spools are kept after they are stored.
     """
 
@@ -82,6 +83,7 @@ class Settings:
     visible_devices: str | None = None
     memory: Path | None = None
     retention_s: float = RETENTION_S
+    copy_bytes_per_s: float = 0.0
 
     @property
     def nest_name(self) -> str:
@@ -127,6 +129,7 @@ def read(
         use_cuda=_devices(env) == "auto",
         visible_devices=env.get("CUDA_VISIBLE_DEVICES"),
         memory=_memory(env),
+        copy_bytes_per_s=float(_number(env, "TRAINMASTER_COPY_BYTES_PER_S", 0, 1 << 50)),
     )
 
 

@@ -10,7 +10,7 @@ audit log. Ids that people see are text; row numbers are never reused.
 from __future__ import annotations
 
 from control.db.tables.access import audit, login_codes, tokens
-from control.db.tables.checkpoints import checkpoints
+from control.db.tables.checkpoints import checkpoint_copies, checkpoints
 from control.db.tables.fleet import chores, cursors, leadership, nodes, reaches, workloads
 from control.db.tables.judgement import alerts, incidents, rule_versions, rules
 from control.db.tables.runs import (
@@ -32,6 +32,7 @@ __all__ = [
     "alerts",
     "attempts",
     "audit",
+    "checkpoint_copies",
     "checkpoints",
     "chores",
     "cursors",

@@ -1,4 +1,4 @@
-"""The index of checkpoints; the manifest beside their bytes commits them."""
+"""The index of checkpoints, and of their copies; the manifest beside their bytes commits them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ForeignKey,
     ForeignKeyConstraint,
     Integer,
     String,
@@ -43,3 +44,19 @@ checkpoints = Table(
     ForeignKeyConstraint(("run", "generation"), ATTEMPT_KEY),
     UniqueConstraint("run", "generation", "step"),
 )
+
+checkpoint_copies = Table(
+    "checkpoint_copies",
+    metadata,
+    Column("checkpoint", ID, ForeignKey("checkpoints.id"), primary_key=True),
+    Column("tier", WORD, primary_key=True),
+    Column("location", Text, nullable=False),
+    Column("node", String(63)),
+    Column("state", WORD, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("verified_at", Instant),
+    Column("problem", Text),
+)
+"""Of runs that write to one store and keep in another: each checkpoint in each of them. `node` is
+where a local one lies.
+"""

@@ -37,6 +37,8 @@ runs = Table(
     Column("spec", JSON, nullable=False),
     Column("workload_key", String(64), nullable=False),
     Column("checkpoint_root", Text, nullable=False),
+    # Where its checkpoints are copied to; none where they are written there at once.
+    Column("copy_root", Text),
     Column("created_at", Instant, nullable=False),
     Column("created_by", ID, nullable=False),
     Column("started_at", Instant),

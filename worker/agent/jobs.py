@@ -1,0 +1,75 @@
+"""What an agent does to checkpoints when it is asked: verify, retire, copy. Each job takes a
+chore's arguments and returns its result, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from trainmaster.stores import verify_location
+from worker.checkpoint.copying import copy_checkpoint
+from worker.checkpoint.pace import Pace
+from worker.checkpoint.retire import retire
+
+Args = Mapping[str, Any]
+Job = Callable[[Args], dict[str, Any]]
+
+LONG: Final = frozenset({"copy", "scrub"})
+"""Kinds that may take hours, since they go no faster than asked; nothing short waits for them."""
+
+
+class Jobs:
+    """The jobs, by the kind of chore.
+
+    Args:
+        copy_bytes_per_s: how fast checkpoints are copied at most; 0: as fast as it goes.
+    """
+
+    def __init__(self, *, copy_bytes_per_s: float = 0.0) -> None:
+        self._copy_bytes_per_s = copy_bytes_per_s
+        self._ends = threading.Event()
+
+    def of(self, kind: str) -> Job | None:
+        """Return the job for a kind of chore; None where this agent knows none."""
+        jobs: Mapping[str, Job] = {
+            "verify": self.verify,
+            "scrub": self.scrub,
+            "retire": self.retire,
+            "copy": self.copy,
+        }
+        return jobs.get(kind)
+
+    def end(self) -> None:
+        """Let jobs that wait for their pace go, unfinished."""
+        self._ends.set()
+
+    def verify(self, args: Args) -> dict[str, Any]:
+        """Read a checkpoint, and tell what is wrong with it."""
+        report = verify_location(args["location"], manifest_sha256=args.get("manifest_sha256"))
+        return report.model_dump(mode="json")
+
+    def scrub(self, args: Args) -> dict[str, Any]:
+        """Read a checkpoint as `verify` does, at a bounded rate."""
+        pace = Pace(args["bytes_per_s"], self._ends)
+        report = verify_location(
+            args["location"], manifest_sha256=args.get("manifest_sha256"), spend=pace.spend
+        )
+        return report.model_dump(mode="json")
+
+    def retire(self, args: Args) -> dict[str, Any]:
+        """Remove a checkpoint's bytes."""
+        retire(args["location"])
+        return {"location": args["location"]}
+
+    def copy(self, args: Args) -> dict[str, Any]:
+        """Copy a checkpoint to another store."""
+        copied = copy_checkpoint(
+            args["source"],
+            args["target"],
+            manifest_sha256=args["manifest_sha256"],
+            pace=Pace(self._copy_bytes_per_s, self._ends),
+        )
+        return asdict(copied)
