@@ -64,7 +64,7 @@ def of_run(
     )
     found: dict[str, tuple[view.Copy, ...]] = {}
     for checkpoint, tier, location, state, node in connection.execute(query):
-        copy = view.Copy(tier, location, state, node, busy=location in busy)
+        copy = view.Copy(tier, location, state, node, busy=state == DUE and location in busy)
         found[checkpoint] = (*found.get(checkpoint, ()), copy)
     return found
 

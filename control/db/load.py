@@ -180,9 +180,12 @@ def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.
         for kind, args, state, result in recent
         if kind == "verify" and (state != DONE or result.get("retryable") is True)
     }
-    copied = copies.of_run(
-        connection, run, [args.get("target") for kind, args, *_ in recent if kind == "copy"]
-    )
+    copying = [
+        args.get("target")
+        for kind, args, state, result in recent
+        if kind == "copy" and (state != DONE or result.get("ok") is not True)
+    ]
+    copied = copies.of_run(connection, run, copying)
     found = connection.execute(
         select(tables.checkpoints)
         .where(c.run == run, c.state != "retired")

@@ -10,6 +10,7 @@ import pytest
 from control.clock import Clock
 from control.db import assignments, chores, copies, listings, tables
 from control.db.engine import Database
+from control.db.load import load
 from control.decision import CheckpointChange
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event
@@ -52,6 +53,13 @@ def answer(scene: Scene, kind: str, args: dict[str, Any], **result: Any) -> None
         chores.answer(connection, "n1", {"id": chore, **result}, now=scene.clock.now())
 
 
+def busy(scene: Scene) -> bool:
+    with scene.db.read() as connection:
+        loaded = load(connection, scene.run, now=scene.clock.now(), control_up_since=None)
+    assert loaded is not None
+    return any(each.busy for found in loaded.snapshot.checkpoints for each in found.copies)
+
+
 def kinds(scene: Scene) -> list[str]:
     with scene.db.read() as connection:
         found = connection.execute(tables.events.select().order_by(tables.events.c.id)).mappings()
@@ -84,8 +92,10 @@ def test_a_copy_that_cannot_be_made_is_told_once_and_one_that_is_made_stands(sce
         copy(scene, ok=False, because="s3://bucket: no answer", code="x", retryable=True)
     assert states(scene)["store"] == "due"
     assert shown(scene)["copies"][1]["problem"] == "s3://bucket: no answer"
+    assert busy(scene), "it is tried again after a while"
     copy(scene, ok=True, result={"bytes": 5, "files": 2, "seconds": 0.1})
     assert states(scene) == {"local": "stored", "store": "stored"}
+    assert not busy(scene)
     assert kinds(scene) == ["checkpoint_copy_failed", "checkpoint_copied"]
     assert shown(scene)["state"] == "committed"
 
