@@ -27,7 +27,7 @@ def test_a_run_saves_to_s3_and_resumes_from_there_and_from_a_copy_of_what_was_lo
 ) -> None:
     """One run straight to the bucket; another behind a folder that is damaged while it trains."""
     straight = tiny("straight", corpus, steps=60)
-    straight["checkpoint"] |= {"store": bucket.url}
+    straight["checkpoint"] |= {"store": bucket.url, "memory": "off"}
     run = s3_ring.submit(straight)
     s3_ring.wait_for_step(run, 35)
     kill_rank_zero(s3_ring, run)
@@ -42,6 +42,7 @@ def test_a_run_saves_to_s3_and_resumes_from_there_and_from_a_copy_of_what_was_lo
     tiered = tiny("tiered", corpus, steps=60)
     fast = tmp_path / "fast"
     tiered["checkpoint"] |= {"store": bucket.url, "local": fast.as_uri(), "keep_last": 10}
+    tiered["checkpoint"] |= {"memory": "off"}
     run = s3_ring.submit(tiered)
     s3_ring.wait_for_step(run, 11)
     s3_ring.call("pause", run)
