@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from control.api import (
     access,
+    alertmanager,
     alerts,
     backtest,
     checkpoints,
@@ -21,6 +22,7 @@ from control.api import (
     requests,
     rules,
     runs,
+    silences,
     sync,
     system,
     timelines,
@@ -103,7 +105,7 @@ def create_app(
     errors.install(app)
     for module in (
         *(system, access, nodes, runs, timelines, imports, requests, checkpoints, backtest, rules),
-        *(alerts, plan),
+        *(alerts, silences, alertmanager, plan),
     ):
         app.include_router(module.router)
     return app

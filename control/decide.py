@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from control import (
     admission,
     alerts,
+    answering,
     checkpoints,
     copies,
     incidents,
@@ -60,6 +61,7 @@ def decide(snapshot: RunSnapshot, *, now: datetime, judge: Judge = judge_all) ->
     steering.follow_hold(turn)
     steering.answer(turn)
     steering.end_overdue(turn)
+    answering.answer(turn)
     _judge_rules(turn, judge)
     moves.come_back(turn)
     admission.launch(turn)
@@ -76,6 +78,7 @@ def _judge_rules(turn: Turn, judge: Judge) -> None:
         judgements = judge(turn.snapshot)
         alerts.update(turn, judgements, attempt.generation)
         silence.watch(turn)
+        answering.let_pass(turn)
         incidents.act(turn, judgements)
         incidents.verify(turn, judgements)
     alerts.close_with_run(turn)

@@ -82,7 +82,7 @@ def _wants_to_act(turn: Turn, judgement: Judgement, attempt: Attempt) -> bool:
     rule = judgement.rule
     if judgement.state != "firing" or rule.mode == "observe" or not rule.actions:
         return False
-    if not judgement.patience_is_over:
+    if not judgement.patience_is_over or turn.snapshot.is_silenced(rule.name):
         return False
     for incident in turn.snapshot.incidents:
         waits = incident.proposed is not None and rule.mode == "ask"
@@ -209,14 +209,18 @@ def carry_out(
     _record(turn, attempt, evidence, incident, action, rung)
 
 
-def carry_out_proposed(turn: Turn, attempt: Attempt, incident: Incident) -> None:
-    """Take what a rule in `ask` mode has proposed on `incident`: it was approved."""
+def carry_out_proposed(turn: Turn, attempt: Attempt, incident: Incident, answered: str) -> None:
+    """Take what a rule in `ask` mode has proposed on `incident`.
+
+    Args:
+        answered: by whom it was approved, or that nobody answered; ends the sentence.
+    """
     proposed = incident.proposed
     assert proposed is not None, f"{incident.id} proposes nothing"
     evidence = Evidence(
         rule=str(proposed["rule"]),
         scope=str(proposed["scope"]),
-        sentence=str(proposed["evidence"]),
+        sentence=f"{proposed['evidence']}; {answered}",
         first_bad_step=incident.first_bad_step,
         last_bad_step=incident.last_bad_step,
         severity=str(proposed["severity"]),

@@ -188,6 +188,8 @@ ALLOWED_FROM: Mapping[str, tuple[State, ...]] = MappingProxyType(
         ),
         "drill": (State.STARTING, State.RUNNING, State.HELD),
         "timeline": (State.RUNNING,),
+        "approve": (State.RUNNING,),
+        "dismiss": (*_BEFORE_END, State.PAUSED),
     }
 )
 """The requests of a person, and the states in which each makes sense."""

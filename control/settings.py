@@ -17,6 +17,9 @@ from trainmaster.home import DEFAULT_HOME, Home
 DRAIN_S = 3.0
 """Long enough for a load balancer that looks each second."""
 
+EXTERNAL_ACTIONS = frozenset({"cordon", "checkpoint", "hold", "stop"})
+"""What an alert from outside can ask for at all."""
+
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 
@@ -46,6 +49,7 @@ class Settings:
         describe_limit_s: for how long a submission waits for a node to describe its workload.
         samples_exact_days: for how long after its end all samples of a run stay; 0 for ever.
         samples_days: for how long after its end the series of its ranks stay; 0 for ever.
+        external_actions: what alerts from outside may do here.
         asked_drain_s: for how long everything is still answered after SIGTERM; None leaves it to
             the database.
     """
@@ -61,6 +65,7 @@ class Settings:
     asked_drain_s: float | None = None
     samples_exact_days: int = 30
     samples_days: int = 365
+    external_actions: frozenset[str] = frozenset({"cordon", "checkpoint"})
     grafana: GrafanaSettings | None = None
 
     @property
@@ -111,6 +116,7 @@ class Settings:
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
             samples_exact_days=exact,
             samples_days=kept,
+            external_actions=_actions(text("EXTERNAL_ACTIONS", "cordon,checkpoint")),
             grafana=_grafana(
                 text("GRAFANA_URL", ""),
                 text("GRAFANA_TOKEN_FILE", ""),
@@ -154,6 +160,20 @@ def _seconds(name: str, text: str, least: float) -> float:
     if least <= value <= 3600:
         return value
     raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from {least:g} to 3600")
+
+
+def _actions(text: str) -> frozenset[str]:
+    named = frozenset(word.strip() for word in text.split(",") if word.strip())
+    if named == {"none"}:
+        return frozenset()
+    unknown = sorted(named - EXTERNAL_ACTIONS)
+    if unknown:
+        known = ", ".join(sorted(EXTERNAL_ACTIONS))
+        raise UserError(
+            f"TRAINMASTER_EXTERNAL_ACTIONS names {', '.join(unknown)}; write some of {known}, with "
+            "commas between them, or none"
+        )
+    return named
 
 
 def _days(name: str, text: str) -> int:

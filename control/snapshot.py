@@ -334,6 +334,15 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Silence:
+    """A rule that is to be quiet now; None: every rule."""
+
+    id: int
+    rule: str | None
+    ends_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class DrillStatus:
     """A drill of this run: where it was sent, and the (generation, step, batch) at which it has
     fired so far.
@@ -361,6 +370,7 @@ class RunSnapshot:
         num_incidents: how many this run has had, closed ones included.
         reaches: what nodes lately saw of nodes of this run.
         acted_at: rule -> when it last acted on this run, closed incidents included.
+        silences: those that hold for this run now.
     """
 
     run: Run
@@ -383,6 +393,7 @@ class RunSnapshot:
     num_incidents: int = 0
     acted_at: Mapping[str, datetime] = field(default_factory=dict)
     reaches: tuple[Reach, ...] = ()
+    silences: tuple[Silence, ...] = ()
     _by_name: Mapping[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -391,6 +402,10 @@ class RunSnapshot:
     def node(self, name: str) -> Node | None:
         """Return one of the nodes; None if it has not been heard of lately."""
         return self._by_name.get(name)
+
+    def is_silenced(self, rule: str) -> bool:
+        """Return whether `rule` may neither act nor ask now."""
+        return any(silence.rule in {None, rule} for silence in self.silences)
 
     @property
     def attempt(self) -> Attempt | None:

@@ -77,7 +77,7 @@ def answer(turn: Turn) -> None:
     left.
     """
     for request in sorted(turn.snapshot.requests, key=lambda each: each.id):
-        if turn.request_state(request) != "pending":
+        if turn.request_state(request) != "pending" or request.kind not in _HANDLERS:
             continue
         refused = refusal(turn.state, request.kind)
         if refused is not None:

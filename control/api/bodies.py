@@ -14,7 +14,18 @@ BEYOND_COUNTING = 2**62
 
 Text = Annotated[str, Field(max_length=2000)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
-Kind = Literal["pause", "resume", "stop", "checkpoint", "restore", "amend", "drill", "timeline"]
+Kind = Literal[
+    "pause",
+    "resume",
+    "stop",
+    "checkpoint",
+    "restore",
+    "amend",
+    "drill",
+    "timeline",
+    "approve",
+    "dismiss",
+]
 
 
 class SubmitBody(Strict):
@@ -89,6 +100,28 @@ class DrillArgs(Strict):
         if self.sticky and self.fault not in NUMERIC_FAULTS:
             raise ValueError(f"only {' and '.join(sorted(NUMERIC_FAULTS))} can be sticky")
         return self
+
+
+class ApproveArgs(Strict):
+    """Which incident may act, and how, if otherwise than it proposes."""
+
+    incident: Annotated[str, Field(max_length=200)]
+    action: Annotated[str, Field(max_length=40)] | None = None
+
+
+class DismissArgs(Strict):
+    """Which incident is closed without an action."""
+
+    incident: Annotated[str, Field(max_length=200)]
+
+
+class AnswerBody(Strict):
+    """An answer to an incident that asks. `action`: another one than it proposes."""
+
+    action: Annotated[str, Field(max_length=40)] | None = None
+    why: Text = ""
+    idempotency_key: Key | None = None
+    expected_version: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
 
 
 class WhyBody(Strict):

@@ -5,16 +5,17 @@ change.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from control import restoring
+from control.answering import default_action
 from control.api import bodies, preview
 from control.api.answers import Answer
-from control.api.bodies import Key, RequestBody
+from control.api.bodies import AnswerBody, Key, RequestBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked, unplaceable
@@ -23,6 +24,7 @@ from control.choice import GOOD
 from control.db import asking, chores, listings, queries
 from control.db.asking import Ask
 from control.db.load import load
+from control.rungs import CARRIERS
 from control.snapshot import RunSnapshot
 from trainmaster import document
 from trainmaster.document import Document
@@ -40,6 +42,8 @@ _ARGS: Mapping[str, type[BaseModel]] = {
     "amend": bodies.AmendArgs,
     "drill": bodies.DrillArgs,
     "timeline": bodies.NoArgs,
+    "approve": bodies.ApproveArgs,
+    "dismiss": bodies.DismissArgs,
 }
 
 
@@ -97,6 +101,8 @@ def _checked_args(shell: Shell, run: str, body: RequestBody) -> dict[str, Any]:
             return {"spec": _amended(shell, run, args).model_dump(mode="json")}
         case bodies.DrillArgs():
             _check_drill(shell, run, args)
+        case bodies.ApproveArgs() | bodies.DismissArgs():
+            _check_answer(shell, run, args)
         case _:
             pass
     return args.model_dump(mode="json", exclude_none=True)
@@ -162,6 +168,62 @@ def _check_drill(shell: Shell, run: str, args: bodies.DrillArgs) -> None:
         )
     if args.node is not None and ranks and args.node not in {each["node"] for each in ranks}:
         raise SpecError([Problem("node", f"{args.node!r} has no rank of this run")])
+
+
+def _check_answer(shell: Shell, run: str, args: bodies.ApproveArgs | bodies.DismissArgs) -> None:
+    with shell.db.read() as connection:
+        found = listings.incident(connection, args.incident)
+    if found["run"] != run:
+        raise NotFoundError(f"incident {args.incident} belongs to run {found['run']}, not to {run}")
+    if found["proposed"] is None:
+        state = found["closed_as"] or found["state"]
+        raise ConflictError(
+            f"incident {args.incident} does not wait for an answer: it is {state}",
+            code="not_waiting",
+        )
+    if isinstance(args, bodies.ApproveArgs) and args.action is not None:
+        action = default_action(args.action).action
+        if action not in CARRIERS:
+            raise SpecError([Problem("action", f"{action!r} cannot be carried out here")])
+
+
+@router.post("/incidents/{incident}/approve")
+def approve(
+    incident: str,
+    shell: WithShell,
+    caller: ByCaller,
+    body: AnswerBody | None = None,
+    idempotency_key: Annotated[Key | None, Header()] = None,
+) -> Response:
+    """Let a rule that asks take its action; the same as a request of kind `approve`."""
+    return _answered(shell, caller, "approve", incident, body or AnswerBody(), idempotency_key)
+
+
+@router.post("/incidents/{incident}/dismiss")
+def dismiss(
+    incident: str,
+    shell: WithShell,
+    caller: ByCaller,
+    body: AnswerBody | None = None,
+    idempotency_key: Annotated[Key | None, Header()] = None,
+) -> Response:
+    """Close an incident that asks, without an action; the same as a request of kind `dismiss`."""
+    return _answered(shell, caller, "dismiss", incident, body or AnswerBody(), idempotency_key)
+
+
+def _answered(
+    shell: Shell,
+    caller: Caller,
+    kind: Literal["approve", "dismiss"],
+    incident: str,
+    body: AnswerBody,
+    key: str | None,
+) -> Response:
+    with shell.db.read() as connection:
+        run = listings.incident(connection, incident)["run"]
+    args = {"incident": incident} | ({"action": body.action} if body.action else {})
+    asked = RequestBody(kind=kind, args=args, why=body.why, expected_version=body.expected_version)
+    return _asked(shell, caller, run, asked, body.idempotency_key or key)
 
 
 @router.get("/runs/{run}/requests")

@@ -14,7 +14,7 @@ from control.api.bodies import BEYOND_COUNTING, Key, SubmitBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
-from control.db import asking, history, kinds, listings, queries
+from control.db import asking, external, history, kinds, listings, queries
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -186,7 +186,8 @@ def get_alerts(run: str, shell: WithShell, state: str | None = None) -> Response
     """List the alerts of a run, oldest first."""
     with shell.db.read() as connection:
         queries.run_row(connection, run)
-        return Answer(listings.alerts(connection, run=run, state=state))
+        ours = listings.alerts(connection, run=run, state=state, now=shell.clock.now())
+        return Answer([*ours, *external.listed(connection, run=run, state=state)])
 
 
 @router.get("/{run}/incidents")

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from control.db import copies, tables
+from control.db import copies, silences, tables
 from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state, sync_interval_s
@@ -67,11 +67,12 @@ def _checkpoint(row: Row, copied: Mapping[str, list[Json]]) -> Json:
 
 
 def alerts(
-    connection: Connection, *, run: str | None = None, state: str | None = None
+    connection: Connection, *, run: str | None = None, state: str | None = None, now: datetime
 ) -> list[Json]:
     """Return alerts of a run, or of all; those that healed before they fired only when asked for by
     their state.
     """
+    quiet = silences.of_runs(connection, now=now)
     c = tables.alerts.c
     query = select(tables.alerts).where(
         c.state != "inactive" if state is None else c.state == state
@@ -79,7 +80,13 @@ def alerts(
     if run is not None:
         query = query.where(c.run == run)
     return [
-        {**row, "since": at(row["since"]), "changed_at": at(row["changed_at"])}
+        {
+            **row,
+            "source": "rule",
+            "silenced": row["state"] in {"pending", "firing"} and quiet(row["run"], row["rule"]),
+            "since": at(row["since"]),
+            "changed_at": at(row["changed_at"]),
+        }
         for row in connection.execute(query.order_by(c.id)).mappings()
     ]
 
@@ -95,6 +102,21 @@ def incidents(
     if state is not None:
         query = query.where(c.state == state)
     return [_incident(row) for row in connection.execute(query).mappings()]
+
+
+def incident(connection: Connection, incident_id: str) -> Json:
+    """Return one incident.
+
+    Raises:
+        NotFoundError: there is none with this id.
+    """
+    found = connection.execute(
+        select(tables.incidents).where(tables.incidents.c.id == incident_id)
+    ).mappings()
+    row = found.one_or_none()
+    if row is None:
+        raise NotFoundError(f"there is no incident {incident_id!r}")
+    return _incident(row)
 
 
 def _incident(row: Row) -> Json:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
-from control.db import chores, copies, rows, rulebook, tables
+from control.db import chores, copies, rows, rulebook, silences, tables
 from control.db.among import one_of
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
@@ -111,6 +111,7 @@ def load(
         num_incidents=len(incidents),
         acted_at=_acted_at(incidents),
         reaches=_reaches(connection, homes) if len(homes) > 1 else (),
+        silences=silences.active(connection, run, homes, now=now),
     )
     return Loaded(snapshot, row["touched"])
 

@@ -1,18 +1,71 @@
-"""silences, channels, notifications and alerts from outside
+"""silences, and alerts from outside
+
+Only adds tables that older control planes do not know.
 
 Revision: 0009
 After: 0008
 """
+
+import sqlalchemy as sa
+from alembic import op
+
+from control.db.values import Instant
 
 revision = "0009"
 down_revision = "0008"
 branch_labels = None
 depends_on = None
 
+_ROW_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
-    pass
+    op.create_table(
+        "silences",
+        sa.Column("id", _ROW_NUMBER, nullable=False),
+        sa.Column("rule", sa.String(200), nullable=True),
+        sa.Column("run", sa.String(200), nullable=True),
+        sa.Column("node", sa.String(63), nullable=True),
+        sa.Column("begins_at", Instant(), nullable=False),
+        sa.Column("ends_at", Instant(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("created_by", sa.String(200), nullable=False),
+        sa.Column("ended_by", sa.String(200), nullable=True),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_silences_run_runs"),
+        sa.PrimaryKeyConstraint("id", name="pk_silences"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_silences_ends_at", "silences", ["ends_at"])
+    op.create_table(
+        "external_alerts",
+        sa.Column("id", _ROW_NUMBER, nullable=False),
+        sa.Column("fingerprint", sa.String(64), nullable=False),
+        sa.Column("starts_at", Instant(), nullable=False),
+        sa.Column("ends_at", Instant(), nullable=True),
+        sa.Column("name", sa.String(200), nullable=False),
+        sa.Column("state", sa.String(40), nullable=False),
+        sa.Column("severity", sa.String(40), nullable=False),
+        sa.Column("run", sa.String(200), nullable=True),
+        sa.Column("node", sa.String(63), nullable=True),
+        sa.Column("labels", sa.JSON(), nullable=False),
+        sa.Column("annotations", sa.JSON(), nullable=False),
+        sa.Column("action", sa.String(4000), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("received_at", Instant(), nullable=False),
+        sa.Column("changed_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_external_alerts_run_runs"),
+        sa.PrimaryKeyConstraint("id", name="pk_external_alerts"),
+        sa.UniqueConstraint(
+            "fingerprint", "starts_at", name="uq_external_alerts_fingerprint_starts_at"
+        ),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_external_alerts_run", "external_alerts", ["run"])
 
 
 def downgrade() -> None:
-    pass
+    op.drop_index("ix_external_alerts_run", table_name="external_alerts")
+    op.drop_table("external_alerts")
+    op.drop_index("ix_silences_ends_at", table_name="silences")
+    op.drop_table("silences")

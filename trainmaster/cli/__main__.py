@@ -11,6 +11,7 @@ import typer
 import trainmaster
 from trainmaster.cli import (
     adoption,
+    answers,
     backtest,
     checkpoints,
     doctor,
@@ -74,6 +75,8 @@ def build() -> typer.Typer:
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
         *(nodes.cordon, nodes.uncordon, plan.plan, backtest.backtest, drill.drill),
         *(tokens.audit, doctor.doctor),
+        *(answers.approve, answers.dismiss, answers.silence, answers.maintenance),
+        *(answers.silences, answers.unsilence),
         *(processes.control, processes.agent, processes.dashboard),
     ):
         app.command()(command)

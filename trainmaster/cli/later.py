@@ -10,9 +10,6 @@ from trainmaster.errors import UserError
 
 COMMANDS = {
     "calibrate": "Measure what nodes and links can do.",
-    "approve": "Let a rule in `ask` mode act.",
-    "dismiss": "Close an incident without acting.",
-    "silence": "Keep a rule quiet for a while.",
 }
 
 _ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -12,7 +12,14 @@ from __future__ import annotations
 from control.db.tables.access import audit, login_codes, tokens
 from control.db.tables.checkpoints import checkpoint_copies, checkpoints
 from control.db.tables.fleet import chores, cursors, leadership, nodes, reaches, workloads
-from control.db.tables.judgement import alerts, incidents, rule_versions, rules
+from control.db.tables.judgement import (
+    alerts,
+    external_alerts,
+    incidents,
+    rule_versions,
+    rules,
+    silences,
+)
 from control.db.tables.runs import (
     attempts,
     drills,
@@ -38,6 +45,7 @@ __all__ = [
     "cursors",
     "drills",
     "events",
+    "external_alerts",
     "incidents",
     "leadership",
     "login_codes",
@@ -54,6 +62,7 @@ __all__ = [
     "sample_blocks",
     "sample_chunks",
     "sample_sealing",
+    "silences",
     "slots",
     "stacks",
     "timelines",

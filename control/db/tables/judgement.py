@@ -13,9 +13,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
-from control.db.tables.schema import ID, ROW_NUMBER, WORD, metadata
+from control.db.tables.schema import ID, NODE_ID, ROW_NUMBER, WORD, metadata
 from control.db.values import Instant
 
 rules = Table(
@@ -79,5 +80,46 @@ alerts = Table(
     Column("since", Instant, nullable=False),
     Column("changed_at", Instant, nullable=False),
     Index(None, "run", "rule", "scope"),
+    sqlite_autoincrement=True,
+)
+
+silences = Table(
+    "silences",
+    metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    # Of each of the three None means: all.
+    Column("rule", String(200)),
+    Column("run", ID, ForeignKey("runs.id")),
+    Column("node", NODE_ID),
+    Column("begins_at", Instant, nullable=False),
+    Column("ends_at", Instant, nullable=False),
+    Column("why", Text, nullable=False, default=""),
+    Column("created_at", Instant, nullable=False),
+    Column("created_by", ID, nullable=False),
+    Column("ended_by", ID),
+    Index(None, "ends_at"),
+    sqlite_autoincrement=True,
+)
+
+external_alerts = Table(
+    "external_alerts",
+    metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("starts_at", Instant, nullable=False),
+    Column("ends_at", Instant),
+    Column("name", String(200), nullable=False),
+    Column("state", WORD, nullable=False),
+    Column("severity", WORD, nullable=False),
+    Column("run", ID, ForeignKey("runs.id")),
+    Column("node", NODE_ID),
+    Column("labels", JSON, nullable=False),
+    Column("annotations", JSON, nullable=False),
+    Column("action", String(4000), nullable=False),
+    Column("outcome", Text, nullable=False, default=""),
+    Column("received_at", Instant, nullable=False),
+    Column("changed_at", Instant, nullable=False),
+    UniqueConstraint("fingerprint", "starts_at"),
+    Index(None, "run"),
     sqlite_autoincrement=True,
 )
