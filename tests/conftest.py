@@ -4,6 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on the machine's load; no test is about that.
+settings.register_profile("trainmaster", deadline=None)
+settings.load_profile("trainmaster")
 
 pytest_plugins = ["tests.services.postgres", "tests.services.prometheus", "tests.services.s3"]
 
