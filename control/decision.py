@@ -134,6 +134,7 @@ class NewStacks:
 
     ranks: tuple[int, ...] | None = None
     incident: str | None = None
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import Connection, func, or_, select
 
 from control.db import listings, tables
+from control.db.accounts import Accounts
 from control.db.engine import Database
-from control.db.faults import Faults
+from control.db.faults import Faults, UnreadableError
+from control.goodput import BUCKETS
 from control.lifecycle import TERMINAL, State
+from control.recoveries import percentile
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -26,11 +29,14 @@ KEEP_ENDED = timedelta(seconds=15)
 """For how long a run is exported after its end."""
 
 
-def exposition(db: Database, *, now: datetime, up_since: datetime, skipped: int) -> bytes:
+def exposition(
+    db: Database, *, now: datetime, up_since: datetime, skipped: int, accounts: Accounts
+) -> bytes:
     """Return the text that Prometheus reads."""
     registry = CollectorRegistry(auto_describe=False)
     with db.read() as connection:
         families = list(_families(connection, now, up_since, skipped, db.faults))
+        families += _accounts(connection, accounts, now)
     registry.register(_Ready(families))
     return generate_latest(registry)
 
@@ -96,6 +102,49 @@ def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:
     yield _checkpoint_ages(connection, [row.id for row in rows if row.state not in TERMINAL], now)
     yield _counts(connection)
     yield _alerts(connection)
+
+
+def _accounts(connection: Connection, accounts: Accounts, now: datetime) -> Iterator[Metric]:
+    """Tell where the time of runs goes; one that cannot be read is left out here."""
+    r = tables.runs.c
+    shown = or_(r.ended_at.is_(None), r.ended_at > now - KEEP_ENDED)
+    spent = CounterMetricFamily(
+        "trainmaster_goodput_seconds",
+        "Wall time of the run by what it was spent on; the buckets sum to all of it.",
+        labels=["run", "bucket"],
+    )
+    ratio = GaugeMetricFamily(
+        "trainmaster_goodput_ratio", "Share of the wall time in steps that count.", labels=["run"]
+    )
+    recoveries = CounterMetricFamily(
+        "trainmaster_recoveries",
+        "Attempts that the run began by itself, by what made it.",
+        labels=["run", "cause"],
+    )
+    lost = CounterMetricFamily(
+        "trainmaster_lost_steps", "Steps that were done and had to be done again.", labels=["run"]
+    )
+    repair = GaugeMetricFamily(
+        "trainmaster_time_to_recovery_seconds",
+        "From the last step before a failure to the first one after it, over all recoveries.",
+        labels=["run", "quantile"],
+    )
+    for run in connection.scalars(select(r.id).where(shown).order_by(r.id)).all():
+        try:
+            found = accounts.of(connection, run, now=now)
+        except UnreadableError:
+            continue
+        for bucket in BUCKETS:
+            spent.add_metric([run, bucket.removesuffix("_s")], found.goodput[bucket])
+        ratio.add_metric([run], found.goodput["productive_ratio"])
+        for cause, count in sorted(found.recoveries.by_cause.items()):
+            recoveries.add_metric([run, cause], count)
+        lost.add_metric([run], found.recoveries.lost_steps)
+        for share in (0.5, 0.95):
+            seconds = percentile(found.recoveries.times_s, share)
+            if seconds is not None:
+                repair.add_metric([run, f"{share:g}"], seconds)
+    yield from (spent, ratio, recoveries, lost, repair)
 
 
 def _checkpoint_ages(connection: Connection, runs: list[str], now: datetime) -> Metric:

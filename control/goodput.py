@@ -8,6 +8,7 @@ shown in meanwhile, since a state is noticed a little late.
 | bucket | seconds |
 |---|---|
 | productive_step_s | in steps that count: on the surviving lineage, and applied |
+| degraded_step_s | the same, while the run trains on less than was asked for |
 | redone_step_s | in steps that were lost: a later generation began before them |
 | skipped_step_s | in steps on the lineage whose update was skipped |
 | data_wait_s, checkpoint_stall_s | waiting for data in steps, for checkpoints between them |
@@ -20,7 +21,7 @@ shown in meanwhile, since a state is noticed a little late.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -41,6 +42,7 @@ _BUCKET_OF: Final = {
 }
 _STEP_BUCKETS: Final = (
     "productive_step_s",
+    "degraded_step_s",
     "redone_step_s",
     "skipped_step_s",
     "data_wait_s",
@@ -81,7 +83,12 @@ def phases_of(created_at: datetime, history: Iterable[tuple[datetime, str]]) -> 
 
 
 def goodput(
-    phases: Sequence[Phase], steps: Iterable[StepTime], lineage: Lineage, *, until: datetime
+    phases: Sequence[Phase],
+    steps: Iterable[StepTime],
+    lineage: Lineage,
+    *,
+    until: datetime,
+    degraded: Collection[int] = (),
 ) -> dict[str, float]:
     """Return bucket -> seconds, with `wall_s`, their sum, and `productive_ratio`.
 
@@ -90,6 +97,7 @@ def goodput(
         steps: of all generations, in any order.
         lineage: the surviving one.
         until: now, or when the run ended.
+        degraded: generations that trained on less than was asked for.
     """
     spent = dict.fromkeys(BUCKETS, 0.0)
     if not phases:
@@ -117,7 +125,7 @@ def goodput(
             overlap_s = min(end_s, last_s) - max(start_s, first_s)
             spent[_BUCKET_OF[state]] -= overlap_s
             taken_s += overlap_s
-        _share(spent, each, taken_s, lineage)
+        _share(spent, each, taken_s, lineage, degraded)
     productive = spent["productive_step_s"] / wall_s if wall_s > 0 else 0.0
     tidy = {name: max(0.0, seconds) for name, seconds in spent.items()}
     return {**tidy, "wall_s": wall_s, "productive_ratio": productive}
@@ -137,7 +145,13 @@ def _spans(
     ]
 
 
-def _share(spent: dict[str, float], step: StepTime, taken_s: float, lineage: Lineage) -> None:
+def _share(
+    spent: dict[str, float],
+    step: StepTime,
+    taken_s: float,
+    lineage: Lineage,
+    degraded: Collection[int],
+) -> None:
     """Put `taken_s` of a step into its buckets: first the stall and the wait for data, the rest by
     what became of it.
     """
@@ -148,5 +162,6 @@ def _share(spent: dict[str, float], step: StepTime, taken_s: float, lineage: Lin
     data_s = min(max(0.0, step.data_s), taken_s - stall_s)
     spent["checkpoint_stall_s"] += stall_s
     spent["data_wait_s"] += data_s
-    rest = "productive_step_s" if step.applied else "skipped_step_s"
+    applied = "degraded_step_s" if step.generation in degraded else "productive_step_s"
+    rest = applied if step.applied else "skipped_step_s"
     spent[rest] += taken_s - stall_s - data_s

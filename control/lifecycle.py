@@ -190,6 +190,7 @@ ALLOWED_FROM: Mapping[str, tuple[State, ...]] = MappingProxyType(
         "timeline": (State.RUNNING,),
         "approve": (State.RUNNING,),
         "dismiss": (*_BEFORE_END, State.PAUSED),
+        "stacks": _LIVE,
     }
 )
 """The requests of a person, and the states in which each makes sense."""

@@ -2,8 +2,8 @@
 with a sentence. Pure.
 
 Arguments by kind: pause {"hold": bool}; resume {}; stop {"checkpoint": bool}; checkpoint {};
-timeline {}; restore, see `control.restoring`; amend {"spec": mapping}; drill {"fault", "rank",
-"node", "at_step", "steps", "duration_s", "sticky"}.
+timeline {}; restore, see `control.restoring`; amend {"spec": mapping}; stacks {"rank"}; drill
+{"fault", "rank", "node", "at_step", "steps", "duration_s", "sticky"}.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from control import drills, restoring, succession
-from control.decision import NewDrill
+from control.decision import NewDrill, NewStacks
 from control.lifecycle import Desired, Happening, State, refusal
 from control.lineage import newest_step
 from control.snapshot import OrderStatus, Request
@@ -274,6 +274,14 @@ def _timeline(turn: Turn, request: Request) -> None:
     turn.accept(request, _by(request, "record the next step"), generation=_generation(turn))
 
 
+def _stacks(turn: Turn, request: Request) -> None:
+    rank = request.args.get("rank")
+    turn.stacks.append(NewStacks(None if rank is None else (int(rank),), request=request.id))
+    whose = "all ranks" if rank is None else f"rank {rank}"
+    turn.fulfil(request, f"The agents of generation {_generation(turn)} are asked for {whose}.")
+    turn.tell("stacks_asked", _by(request, f"see the stacks of {whose}"), rank=rank)
+
+
 _HANDLERS: Mapping[str, Callable[[Turn, Request], None]] = MappingProxyType(
     {
         "pause": _pause,
@@ -284,5 +292,6 @@ _HANDLERS: Mapping[str, Callable[[Turn, Request], None]] = MappingProxyType(
         "amend": _amend,
         "drill": _drill,
         "timeline": _timeline,
+        "stacks": _stacks,
     }
 )

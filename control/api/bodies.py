@@ -25,6 +25,7 @@ Kind = Literal[
     "timeline",
     "approve",
     "dismiss",
+    "stacks",
 ]
 
 
@@ -122,6 +123,12 @@ class AnswerBody(Strict):
     why: Text = ""
     idempotency_key: Key | None = None
     expected_version: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
+
+
+class StacksArgs(Strict):
+    """Whose stacks are wanted; without a rank those of all."""
+
+    rank: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
 
 
 class WhyBody(Strict):

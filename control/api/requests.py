@@ -44,6 +44,7 @@ _ARGS: Mapping[str, type[BaseModel]] = {
     "timeline": bodies.NoArgs,
     "approve": bodies.ApproveArgs,
     "dismiss": bodies.DismissArgs,
+    "stacks": bodies.StacksArgs,
 }
 
 
@@ -103,6 +104,8 @@ def _checked_args(shell: Shell, run: str, body: RequestBody) -> dict[str, Any]:
             _check_drill(shell, run, args)
         case bodies.ApproveArgs() | bodies.DismissArgs():
             _check_answer(shell, run, args)
+        case bodies.StacksArgs(rank=rank) if rank is not None:
+            _check_rank(shell, run, rank)
         case _:
             pass
     return args.model_dump(mode="json", exclude_none=True)
@@ -159,15 +162,23 @@ def _check_drill(shell: Shell, run: str, args: bodies.DrillArgs) -> None:
             "drills are not allowed here: start the control plane with TRAINMASTER_ALLOW_DRILLS=1",
             code="drills_forbidden",
         )
+    ranks = _check_rank(shell, run, args.rank)
+    if args.node is not None and ranks and args.node not in {each["node"] for each in ranks}:
+        raise SpecError([Problem("node", f"{args.node!r} has no rank of this run")])
+
+
+def _check_rank(shell: Shell, run: str, rank: int | None) -> list[dict[str, Any]]:
+    """Return the ranks of the run's generation.
+
+    Raises:
+        SpecError: `rank` is none of them.
+    """
     with shell.db.read() as connection:
         row = queries.run_row(connection, run)
         ranks = queries.ranks_of(connection, run, row["generation"])
-    if args.rank is not None and ranks and args.rank >= len(ranks):
-        raise SpecError(
-            [Problem("rank", f"{args.rank} is not one of the run's {len(ranks)} ranks")]
-        )
-    if args.node is not None and ranks and args.node not in {each["node"] for each in ranks}:
-        raise SpecError([Problem("node", f"{args.node!r} has no rank of this run")])
+    if rank is not None and ranks and rank >= len(ranks):
+        raise SpecError([Problem("rank", f"{rank} is not one of the run's {len(ranks)} ranks")])
+    return ranks
 
 
 def _check_answer(shell: Shell, run: str, args: bodies.ApproveArgs | bodies.DismissArgs) -> None:

@@ -14,7 +14,7 @@ from control.api.bodies import BEYOND_COUNTING, Key, SubmitBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
-from control.db import asking, external, history, kinds, listings, queries
+from control.db import asking, external, history, kinds, listings, queries, stacks
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -84,14 +84,17 @@ def shown(shell: Shell, run: str) -> dict[str, Any]:
         found = queries.show(connection, run)
         if found["unreadable"] is not None:
             return {**found, "goodput": None}
-        return {**found, "goodput": shell.accounts.of(connection, run, now=shell.clock.now())}
+        return {
+            **found,
+            "goodput": shell.accounts.of(connection, run, now=shell.clock.now()).goodput,
+        }
 
 
 @router.get("/{run}/goodput")
 def get_goodput(run: str, shell: WithShell) -> Response:
     """Show where the wall time of a run went."""
     with shell.db.read() as connection:
-        return Answer(shell.accounts.of(connection, run, now=shell.clock.now()))
+        return Answer(shell.accounts.of(connection, run, now=shell.clock.now()).goodput)
 
 
 @router.get("/{run}/ranks")
@@ -113,6 +116,26 @@ def get_kinds(run: str, shell: WithShell) -> Response:
         row = queries.run_row(connection, run)
         now = shell.clock.now()
         return Answer(kinds.kinds_of(connection, run, row["generation"], now=now))
+
+
+@router.get("/{run}/recoveries")
+def get_recoveries(run: str, shell: WithShell) -> Response:
+    """Show what failures cost a run: restarts by cause, lost steps, times to recovery."""
+    with shell.db.read() as connection:
+        found = shell.accounts.of(connection, run, now=shell.clock.now())
+        return Answer(found.recoveries.to_json())
+
+
+@router.get("/{run}/stacks")
+def get_stacks(
+    run: str,
+    shell: WithShell,
+    generation: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
+) -> Response:
+    """List the calls for stacks of a run's ranks with what was answered, oldest first."""
+    with shell.db.read() as connection:
+        queries.run_row(connection, run)
+        return Answer(stacks.calls_of(connection, run, generation))
 
 
 @router.get("/{run}/events")

@@ -97,9 +97,20 @@ def openapi(request: Request) -> Response:
 def metrics(shell: WithShell) -> Response:
     """Tell Prometheus about runs, nodes and this process."""
     text = exposition(
-        shell.db, now=shell.clock.now(), up_since=shell.up_since, skipped=shell.skipped()
+        shell.db,
+        now=shell.clock.now(),
+        up_since=shell.up_since,
+        skipped=shell.skipped(),
+        accounts=shell.accounts,
     )
     return Response(text, media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/goodput")
+def fleet_goodput(shell: WithShell) -> Response:
+    """Show where the wall time of the newest runs went together, and what failures cost them."""
+    with shell.db.read() as connection:
+        return Answer(shell.accounts.of_fleet(connection, now=shell.clock.now()))
 
 
 @router.get("/v1/prometheus/targets")

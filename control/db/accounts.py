@@ -5,20 +5,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection, select
 
 from control.db import chunks, queries, samples, tables
+from control.db.faults import UnreadableError
 from control.db.segments import whole
-from control.goodput import StepTime, goodput, phases_of
+from control.goodput import BUCKETS, StepTime, goodput, phases_of
 from control.lineage import lineage_of
+from control.recoveries import Recoveries, Trained, of_run, together
+from control.replanning import REDUCED, governing
 from control.snapshot import Attempt
 
-MAX_KEPT = 200
+FLEET_RUNS = 200
+"""How many runs, the newest first, make up the accounts of the fleet."""
+
+MAX_KEPT = FLEET_RUNS
 _METRICS = ("step_time_s", "applied", "data_s", "checkpoint_stall_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the wall time of a run went (bucket -> seconds), and what failures cost it."""
+
+    goodput: dict[str, float]
+    recoveries: Recoveries
 
 
 class Accounts:
@@ -26,28 +42,48 @@ class Accounts:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._kept: dict[str, tuple[float, dict[str, float]]] = {}
+        self._kept: dict[str, tuple[float, Account]] = {}
 
-    def of(self, connection: Connection, run: str, *, now: datetime) -> dict[str, float]:
-        """Return the accounts of a run, at most so old that a twentieth of the time goes into them.
+    def of(self, connection: Connection, run: str, *, now: datetime) -> Account:
+        """Return the account of a run, at most so old that a twentieth of the time goes into it.
 
         Raises:
             NotFoundError: there is no such run.
         """
         began = self._monotonic()
-        good_until, kept = self._kept.get(run, (0.0, {}))
-        if began < good_until:
+        good_until, kept = self._kept.get(run, (0.0, None))
+        if kept is not None and began < good_until:
             return kept
-        made = goodput_of(connection, run, now=now)
+        made = account_of(connection, run, now=now)
         ended = self._monotonic()
         self._kept[run] = (ended + 20 * (ended - began), made)
         while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         return made
 
+    def of_fleet(self, connection: Connection, *, now: datetime) -> dict[str, Any]:
+        """Return the accounts of the newest `FLEET_RUNS` runs as one."""
+        r = tables.runs.c
+        query = select(r.id).order_by(r.created_at.desc(), r.id).limit(FLEET_RUNS)
+        found = []
+        for run in connection.scalars(query).all():
+            try:
+                found.append(self.of(connection, run, now=now))
+            except UnreadableError:
+                continue  # it is named elsewhere, and must not hide the others
+        buckets = {name: sum(each.goodput[name] for each in found) for name in (*BUCKETS, "wall_s")}
+        wall_s = buckets["wall_s"]
+        productive = buckets["productive_step_s"] / wall_s if wall_s > 0 else 0.0
+        recoveries = together(each.recoveries for each in found)
+        return {
+            "runs": len(found),
+            "goodput": {**buckets, "productive_ratio": productive},
+            "recoveries": recoveries.to_json(),
+        }
 
-def goodput_of(connection: Connection, run: str, *, now: datetime) -> dict[str, float]:
-    """Return bucket -> seconds, with `wall_s` and `productive_ratio`.
+
+def account_of(connection: Connection, run: str, *, now: datetime) -> Account:
+    """Return the account of a run as it is now.
 
     Raises:
         NotFoundError: there is no such run.
@@ -62,12 +98,31 @@ def goodput_of(connection: Connection, run: str, *, now: datetime) -> dict[str, 
     )
     phases = phases_of(row["created_at"], ((at, kind) for at, kind in history))
     newest = attempts[-1].generation if attempts else None
-    return goodput(
+    steps = list(_steps(connection, run, attempts))
+    reduced = [
+        attempt.generation
+        for position, attempt in enumerate(attempts)
+        if (found := governing(attempts[: position + 1])) is not None
+        and found.cause_kind in REDUCED
+    ]
+    account = goodput(
         phases,
-        _steps(connection, run, attempts),
+        steps,
         lineage_of(attempts, newest),
         until=row["ended_at"] or now,
+        degraded=frozenset(reduced),
     )
+    return Account(account, of_run(attempts, _trained(steps)))
+
+
+def _trained(steps: Iterable[StepTime]) -> dict[int, Trained]:
+    found: dict[int, Trained] = {}
+    for step in steps:
+        before = found.get(step.generation, Trained(step.ended_at, step.ended_at))
+        found[step.generation] = Trained(
+            min(before.first_at, step.ended_at), max(before.last_at, step.ended_at)
+        )
+    return found
 
 
 def _steps(connection: Connection, run: str, attempts: Sequence[Attempt]) -> Iterator[StepTime]:

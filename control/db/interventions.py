@@ -31,6 +31,7 @@ def call_for_stacks(
         "asked_at": now.isoformat(),
         "ranks": plain(new.ranks),
         "incident": new.incident,
+        "request": new.request,
     }
     connection.execute(update(tables.attempts).where(*of_attempt).values(stacks=[*calls, call]))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from control.db import copies, silences, tables
+from control.db import copies, silences, stacks, tables
 from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state, sync_interval_s
@@ -101,7 +101,9 @@ def incidents(
         query = query.where(c.run == run)
     if state is not None:
         query = query.where(c.state == state)
-    return [_incident(row) for row in connection.execute(query).mappings()]
+    rows = connection.execute(query).mappings().all()
+    kept = stacks.of_incidents(connection, [row["id"] for row in rows])
+    return [{**_incident(row), "stacks": kept.get(row["id"], [])} for row in rows]
 
 
 def incident(connection: Connection, incident_id: str) -> Json:

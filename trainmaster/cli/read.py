@@ -310,29 +310,6 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
     )
 
 
-def goodput(context: typer.Context, run: Run, as_json: AsJson = False) -> None:
-    """Show where the wall time of a run went."""
-    session = session_of(context)
-    found = session.api.get(f"/v1/runs/{segment('run', run)}/goodput")
-    if as_json:
-        session.output.json(found)
-        return
-    wall_s = found.get("wall_s") or 0.0
-    buckets = {
-        name: seconds
-        for name, seconds in found.items()
-        if name not in {"wall_s", "productive_ratio"} and seconds
-    }
-    session.output.table(
-        ["WHERE", "TIME", "SHARE"],
-        [
-            [name, duration_text(seconds), f"{seconds / wall_s:.1%}" if wall_s else "-"]
-            for name, seconds in [*buckets.items(), ("wall_s", wall_s)]
-        ],
-        "-",
-    )
-
-
 def logs(
     context: typer.Context,
     run: Run,

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
 from control.db import queries, tables
+from control.db.accounts import Accounts
 from control.db.engine import Database
 from control.decision import NewAttempt, Placement
 from control.exporter import KEEP_ENDED, exposition
@@ -119,7 +120,9 @@ def test_a_m13_the_series_of_200_ended_runs_are_gone_after_retention(
     scene: Scene, clock: FakeClock
 ) -> None:
     def series() -> int:
-        page = exposition(scene.db, now=clock.now(), up_since=clock.now(), skipped=0).decode()
+        page = exposition(
+            scene.db, now=clock.now(), up_since=clock.now(), skipped=0, accounts=Accounts()
+        ).decode()
         return sum(len(family.samples) for family in text_string_to_metric_families(page))
 
     before = series()
