@@ -54,11 +54,11 @@ class Beat:
     active_at: float
 
 
-def encode(beat: Beat) -> bytes:
-    """Return `SIZE` bytes."""
-    return _LAYOUT.pack(
-        _MAGIC, beat.section, beat.activity, beat.step, beat.progress_at, beat.active_at
-    )
+def encode(
+    section: Section, activity: Activity, step: int, progress_at: float, active_at: float
+) -> bytes:
+    """Return the `SIZE` bytes of a beat, given by its parts: a rank writes many in each step."""
+    return _LAYOUT.pack(_MAGIC, section, activity, step, progress_at, active_at)
 
 
 def decode(data: bytes) -> Beat | None:

@@ -112,7 +112,7 @@ class Meter:
 class _Computing:
     """The body of a `with` that computes. Written out: a generator costs twice as much."""
 
-    __slots__ = ("_before", "_layers", "_meter", "_micro_batch", "_stage", "_started", "_work")
+    __slots__ = ("_layers", "_meter", "_micro_batch", "_stage", "_started", "_work")
 
     def __init__(
         self, meter: Meter, work: Work, stage: int, micro_batch: int, num_layers: int
@@ -125,7 +125,7 @@ class _Computing:
 
     def __enter__(self) -> None:
         self._started = time.perf_counter()
-        self._before = self._meter.pulse.turn_to(Activity.COMPUTE)
+        self._meter.pulse.turn_to(Activity.COMPUTE)  # what follows is little, until another begins
 
     def __exit__(
         self,
@@ -137,7 +137,6 @@ class _Computing:
             return
         meter = self._meter
         began, ended = meter.pace.rest(self._work, self._layers, self._started)
-        meter.pulse.turn_to(self._before)
         meter.computed(began, self._started, ended)
         if meter.actions is not None:
             number = meter.first_number + self._micro_batch

@@ -12,11 +12,11 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from trainmaster.pulse import Activity, Beat, Section, encode
+from trainmaster.pulse import Activity, Section, encode
 
 SUFFIX: Final = ".pulse"
 """Of the file beside a rank's spool."""
@@ -61,9 +61,11 @@ class PulseFile:
         os.close(self._fd)
 
     def _write(self, now: float) -> None:
-        beat = Beat(self._section, self._activity, self._step, self._progress_at, now)
-        with suppress(OSError):
-            os.pwrite(self._fd, encode(beat), 0)
+        beat = encode(self._section, self._activity, self._step, self._progress_at, now)
+        try:  # `suppress` takes as long as the write
+            os.pwrite(self._fd, beat, 0)
+        except OSError:
+            return
 
 
 def show_stacks_when_asked(path: Path) -> None:

@@ -64,11 +64,9 @@ def measure_messages(meter: Meter, links: Mapping[int, SlowLink]) -> None:
     def measured_post(p2p_ops: list[dist.P2POp], desc: str | None = None) -> list[Any]:
         if not p2p_ops:
             return []
-        before = meter.pulse.turn_to(Activity.WAIT)
         started = time.perf_counter()
         works = _carried(p2p_ops, desc, links) if links else _post(p2p_ops, desc)
         ended = time.perf_counter()
-        meter.pulse.turn_to(before)
         meter.posted(started, ended)
         if meter.actions is None:
             return works

@@ -43,33 +43,8 @@ def run_ours(
     folder: Path, spec: RunSpec, plan: Plan, emulation: Mapping[int, Emulation] | None = None
 ) -> Measured:
     """Train with this runtime."""
-    folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    assignment = Assignment(
-        run="rbench",
-        generation=1,
-        world_size=plan.world_size,
-        hosts_store=True,
-        store=f"127.0.0.1:{store.port}",
-        ranks=[RankAssignment(rank=rank, slot=rank) for rank in range(plan.world_size)],
-        spec=spec,
-        plan=plan,
-        resume=None,
-        checkpoint_every=10**9,
-        checkpoint_root=(folder / "checkpoints").as_uri(),
-    )
-    (folder / "inbox.json").write_text('{"orders": [], "drills": []}')
-    launches = [
-        Launch(
-            assignment=assignment,
-            rank=rank,
-            node="here",
-            spool=folder / f"rank-{rank}.spool",
-            inbox=folder / "inbox.json",
-            emulation=(emulation or {}).get(rank, Emulation()),
-        )
-        for rank in range(plan.world_size)
-    ]
+    launches = launches_of(folder, spec, plan, store.port, emulation or {})
     peaks = in_parallel(
         _rank, [(each.model_dump_json(), str(folder / f"peak-{each.rank}")) for each in launches]
     )
@@ -84,6 +59,38 @@ def run_ours(
     return Measured(
         statistics.median(rows[0][step]["step_time_s"] for step in steps), metrics, max(peaks)
     )
+
+
+def launches_of(
+    folder: Path, spec: RunSpec, plan: Plan, port: int, emulation: Mapping[int, Emulation]
+) -> list[Launch]:
+    """Return how each rank starts, in a new folder, with the store at `port` of this machine."""
+    folder.mkdir(parents=True)
+    assignment = Assignment(
+        run="rbench",
+        generation=1,
+        world_size=plan.world_size,
+        hosts_store=True,
+        store=f"127.0.0.1:{port}",
+        ranks=[RankAssignment(rank=rank, slot=rank) for rank in range(plan.world_size)],
+        spec=spec,
+        plan=plan,
+        resume=None,
+        checkpoint_every=10**9,
+        checkpoint_root=(folder / "checkpoints").as_uri(),
+    )
+    (folder / "inbox.json").write_text('{"orders": [], "drills": []}')
+    return [
+        Launch(
+            assignment=assignment,
+            rank=rank,
+            node="here",
+            spool=folder / f"rank-{rank}.spool",
+            inbox=folder / "inbox.json",
+            emulation=emulation.get(rank, Emulation()),
+        )
+        for rank in range(plan.world_size)
+    ]
 
 
 def in_parallel(target: Callable[..., None], arguments: list[tuple[Any, ...]]) -> list[int]:

@@ -107,7 +107,7 @@ def test_a_slow_rank_computes_longer_and_the_numbers_stay(tmp_path: Path, corpus
     twin = trained(tmp_path / "twin", spec, plan)
     # Four micro-batches through four layers, forward once and backward twice the time.
     usual_s = 4 * 4 * 3 * 0.005
-    assert min(slow.series("compute_s", rank=1)[2:]) >= SLOW_FACTOR * usual_s
+    assert min(slow.series("compute_s", rank=1)[2:]) >= SLOW_FACTOR * usual_s - 1e-9
     assert [event["step"] for event in slow.events("drill_fired", rank=1)] == [3]
     assert slow.weights_sha256() == twin.weights_sha256()
 

@@ -81,10 +81,10 @@ def test_a_held_run_shows_that_it_lives(tmp_path: Path, corpus: Path) -> None:
     ) as generation:
         generation.wait_for(lambda: generation.events("order_applied"))
         for rank in range(2):
-            spool = generation.folder / f"rank-{rank}.spool"
-            before = spool.stat().st_mtime_ns
+            pulse = generation.folder / f"rank-{rank}.pulse"
+            before = pulse.stat().st_mtime_ns
             generation.wait_for(
-                lambda spool=spool, before=before: spool.stat().st_mtime_ns > before
+                lambda pulse=pulse, before=before: pulse.stat().st_mtime_ns > before
             )
 
 
