@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,13 +32,21 @@ def test_stop_takes_a_checkpoint_and_a_stopped_run_resumes_from_it(ring: Ring, c
     assert ring.wait_for(run, "succeeded")["attempts"][-1]["resumed_from_step"] == stopped["step"]
 
 
-def test_a_checkpoint_on_request_is_there_when_the_command_returns(ring: Ring, corpus: Path):
+def test_a_checkpoint_or_a_timeline_on_request_is_there_when_the_command_returns(
+    ring: Ring, corpus: Path, tmp_path: Path
+):
     run = ring.submit(tiny("asked", corpus, steps=250))
     ring.wait_for_step(run, 12)
     before = {each["id"] for each in ring.json("checkpoints", run)}
     ring.json("checkpoint", run)
     after = until(lambda: {each["id"] for each in ring.json("checkpoints", run)} - before)
     assert after
+    trace = tmp_path / "step.json"
+    told = ring.json("timeline", run, "--record", "--chrome", trace)
+    ranks = ring.show(run)["ranks"]
+    assert [each["rank"] for each in told["ranks"]] == [each["rank"] for each in ranks]
+    assert told["planned"][0]["because"] is None
+    assert json.loads(trace.read_text())["otherData"]["step"] == told["step"]
     ring.json("stop", run, "--no-checkpoint")
 
 

@@ -175,8 +175,9 @@ def test_a_run_that_finishes_before_it_can_pause_has_succeeded():
     assert answers(done)[1].state == "refused"
 
 
-def test_checkpoint_is_applied_with_its_step():
-    ring = Ring(running(requests=(request("checkpoint"),)))
+@pytest.mark.parametrize("kind", ["checkpoint", "timeline"])
+def test_what_is_to_happen_at_a_step_is_applied_with_it(kind):
+    ring = Ring(running(requests=(request(kind),)))
     ring.settle()
     obey(ring, 57)
     [done] = ring.settle()
@@ -198,8 +199,9 @@ def test_an_order_that_the_ranks_refuse_refuses_its_request():
     assert (ring.snapshot.run.state, ring.snapshot.run.desired) == ("running", "running")
 
 
-def test_what_a_dead_generation_left_undone_is_refused_as_superseded():
-    ring = Ring(running(requests=(request("checkpoint"),)))
+@pytest.mark.parametrize("kind", ["checkpoint", "timeline"])
+def test_what_a_dead_generation_left_undone_is_refused_as_superseded(kind):
+    ring = Ring(running(requests=(request(kind),)))
     ring.settle()
     ring.kill()
     decision = ring.turn()
