@@ -136,7 +136,7 @@ class Bucket:
         """Bytes of the sums that go over the wire; nothing where this rank keeps them to itself."""
         if self._carrier is None:
             return 0
-        return self.sums.num_elements * self.sums.dtype.itemsize * max(1, self._most_blocks)
+        return self.sums.num_elements * self.sums.dtype.itemsize * max(1, self._most_subtrees)
 
     @property
     def laps(self) -> float:
@@ -148,7 +148,7 @@ class Bucket:
         return 1.0 if self._sharing.scatters else 2.0
 
     @property
-    def _most_blocks(self) -> int:
+    def _most_subtrees(self) -> int:
         return max(map(len, self._covers), default=0)
 
     @property
@@ -160,7 +160,7 @@ class Bucket:
         """Begin a step: nothing has been added up.
 
         Args:
-            covers: of ordered sums, what blocks each replica's micro-batches make.
+            covers: of ordered sums, what subtrees each replica's micro-batches make.
         """
         self.has_left = False
         self._received = self._total = None
@@ -179,7 +179,7 @@ class Bucket:
         self.sums.end(leaf)
         self.has_left = True
         if isinstance(self.sums, OrderedSums) and self._carrier is not None:
-            packed = self.sums.packed(factor, self._most_blocks)
+            packed = self.sums.packed(factor, self._most_subtrees)
             self.own = self.summed = self._measured(self.sums.total() * factor)
             self._received = packed.new_empty(self._sharing.num_replicas, *packed.shape)
             self._start(self._carrier.all_gather(self._received.view(-1), packed.view(-1)))

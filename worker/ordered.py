@@ -1,10 +1,10 @@
 """Sums in one order for every layout: a tree over the micro-batches of a step.
 
-Leaf n is the n-th micro-batch of the step. Two neighbouring blocks of one size, a power of two,
-make a block of twice the size, and what is left in the end is added from left to right. So the
+Leaf n is the n-th micro-batch of the step. Two neighbouring subtrees of one size, a power of two,
+make a subtree of twice the size, and what is left in the end is added from left to right. So the
 order of additions follows from the number of micro-batches alone (Demmel and Nguyen, 2015, call
 such sums reproducible), whoever computes which of them and in whatever order they are done. A rank
-adds up what blocks its own micro-batches make: one, where shares are equal powers of two.
+adds up what subtrees its own micro-batches make: one, where shares are equal powers of two.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from worker.parameters import Held
 from worker.sums import Sums, add
 
 T = TypeVar("T")
-Block = tuple[int, int]
+Subtree = tuple[int, int]
 """(first leaf, number of leaves): a power of two, which divides the first."""
-Covers = tuple[tuple[Block, ...], ...]
-"""For each replica the blocks that its leaves make, in order."""
+Covers = tuple[tuple[Subtree, ...], ...]
+"""For each replica the subtrees that its leaves make, in order."""
 
 
-def put(blocks: dict[Block, T], block: Block, value: T, merge: Callable[[T, T], T]) -> None:
-    """Add a block, and make larger ones as long as its neighbour is there."""
-    first, size = block
-    while (neighbour := (first ^ size, size)) in blocks:
-        value = merge(blocks.pop(neighbour), value)
+def put(subtrees: dict[Subtree, T], subtree: Subtree, value: T, merge: Callable[[T, T], T]) -> None:
+    """Add a subtree, and make larger ones as long as its neighbour is there."""
+    first, size = subtree
+    while (neighbour := (first ^ size, size)) in subtrees:
+        value = merge(subtrees.pop(neighbour), value)
         first, size = first & ~size, 2 * size
-    blocks[first, size] = value
+    subtrees[first, size] = value
 
 
-def cover(leaves: Iterable[int]) -> tuple[Block, ...]:
-    """Return the blocks that some leaves make, in order."""
-    blocks: dict[Block, int] = {}
+def cover(leaves: Iterable[int]) -> tuple[Subtree, ...]:
+    """Return the subtrees that some leaves make, in order."""
+    subtrees: dict[Subtree, int] = {}
     for leaf in leaves:
-        put(blocks, (leaf, 1), 1, operator.add)
-    return tuple(sorted(blocks))
+        put(subtrees, (leaf, 1), 1, operator.add)
+    return tuple(sorted(subtrees))
 
 
 def covers_of(plan: Plan, passes: int) -> Covers:
-    """Return what blocks each replica's micro-batches make in a step of so many passes."""
+    """Return what subtrees each replica's micro-batches make in a step of so many passes."""
     return tuple(cover(leaves_of(plan, replica, passes)) for replica in range(plan.replicas))
 
 
 class OrderedSums(Sums):
-    """As `Sums`, but a sum for each block of this rank's leaves."""
+    """As `Sums`, but a sum for each subtree of this rank's leaves."""
 
     def __init__(self, parameters: Sequence[Held]) -> None:
         super().__init__(parameters)
-        self._blocks: dict[Block, torch.Tensor] = {}
+        self._subtrees: dict[Subtree, torch.Tensor] = {}
         self._spare: list[torch.Tensor] = []
 
     def open(self) -> None:
         self.release()
-        self._spare += self._blocks.values()
-        self._blocks = {}
+        self._spare += self._subtrees.values()
+        self._subtrees = {}
         super().open()
 
     def end(self, leaf: int) -> None:
-        put(self._blocks, (leaf, 1), super().total(), self._merge)
+        put(self._subtrees, (leaf, 1), super().total(), self._merge)
         self.release()
         super().open()
 
@@ -78,32 +78,32 @@ class OrderedSums(Sums):
             total.add_(other)
         return total
 
-    def packed(self, factor: float, most_blocks: int) -> torch.Tensor:
-        """Return this rank's blocks times `factor`, one after the other, and zeros behind them."""
+    def packed(self, factor: float, most_subtrees: int) -> torch.Tensor:
+        """Return this rank's subtrees times `factor`, one after the other, then zeros."""
         own = self._in_order()
-        packed = own[0].new_zeros(most_blocks, self.num_elements)
-        for row, block in zip(packed, own, strict=False):
-            torch.mul(block, factor, out=row)
+        packed = own[0].new_zeros(most_subtrees, self.num_elements)
+        for row, subtree in zip(packed, own, strict=False):
+            torch.mul(subtree, factor, out=row)
         return packed
 
     def complete(self, received: torch.Tensor, covers: Covers) -> torch.Tensor:
         """Return the sums over all replicas.
 
         Args:
-            received: the packed blocks of each replica.
+            received: the packed subtrees of each replica.
         """
-        blocks: dict[Block, torch.Tensor] = {}
+        subtrees: dict[Subtree, torch.Tensor] = {}
         for rows, found in zip(received.unbind(), covers, strict=True):
-            for row, block in zip(rows, found, strict=False):
-                put(blocks, block, row, _merged)
-        self._spare += self._blocks.values()
-        self._blocks = blocks
+            for row, subtree in zip(rows, found, strict=False):
+                put(subtrees, subtree, row, _merged)
+        self._spare += self._subtrees.values()
+        self._subtrees = subtrees
         total = self.total()
-        self._blocks = {}
+        self._subtrees = {}
         return total
 
     def _in_order(self) -> list[torch.Tensor]:
-        return [self._blocks[block] for block in sorted(self._blocks)]
+        return [self._subtrees[subtree] for subtree in sorted(self._subtrees)]
 
     def _merge(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         self._spare.append(other)

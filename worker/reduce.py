@@ -148,7 +148,7 @@ class Gradients:
         """Begin a new step, whose sums are to be multiplied by `factor`.
 
         Args:
-            covers: of ordered sums, what blocks each replica's micro-batches make.
+            covers: of ordered sums, what subtrees each replica's micro-batches make.
         """
         self._factor = factor
         self._left = []

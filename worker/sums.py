@@ -52,8 +52,9 @@ class Sums:
 
     def take_all(self) -> None:
         """Add what a backward has left in any of the parameters."""
-        for index in range(len(self._parameters)):
-            self.take(index)
+        for index, one in enumerate(self._parameters):
+            if one.parameter.grad is not None:
+                self.take(index)
 
     def end(self, leaf: int) -> None:
         """Note that all gradients of a micro-batch have been taken; here, nothing follows from it.

@@ -1,5 +1,6 @@
-"""`python -m bench.runtime`: our step beside a bare script's, alternating, and how much of the
-gradient traffic shows with buckets of several sizes on plain and on slow links. See docs/bench.md.
+"""`python -m bench.runtime`: our step beside a bare script's, alternating; how much of the gradient
+traffic shows with buckets of several sizes on plain and on slow links; what recomputing and ordered
+sums cost. See docs/bench.md.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,20 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "2x2": {"replicas": 2, "stages": 2},
     "1x4": {"stages": 4},
 }
-BUCKETS_MB = {"1 MB": 1.0, "25 MB": 25.0, "whole model": 4096.0}
+BUCKETS_MB = {"one parameter": 1e-6, "1 MB": 1.0, "25 MB": 25.0, "whole model (one bucket)": 4096.0}
+ORDERED = {"determinism": "layout"}
+GPIPE = {"stages": 2, "schedule": "gpipe"}
+UNEVEN = {"replicas": 4, "shares": [5, 3, 4, 4]}
+MODES: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("2 replicas", "plain sums", {}, {"replicas": 2}),
+    ("2 replicas", "ordered sums", ORDERED, {"replicas": 2}),
+    ("4 replicas", "plain sums", {}, {"replicas": 4}),
+    ("4 replicas", "ordered sums", ORDERED, {"replicas": 4}),
+    ("4 replicas, uneven", "ordered sums", ORDERED, UNEVEN),
+    ("2 stages, gpipe", "recompute none", {}, GPIPE),
+    ("2 stages, gpipe", "recompute selective", {}, {**GPIPE, "recompute": "selective"}),
+    ("2 stages, gpipe", "recompute full", {}, {**GPIPE, "recompute": "full"}),
+]
 LINKS = {"plain": None, "20 ms, 200 Mbit/s": Link(latency_ms=20, mbps=200)}
 
 
@@ -48,26 +63,59 @@ def plan_of(spec: RunSpec, **ask: Any) -> Plan:
 
 
 def speed(folder: Path, spec: RunSpec, repetitions: int) -> dict[str, Any]:
-    """Compare with the bare script, one after the other in turns."""
+    """Compare with the bare script, one after the other in turns, first one and then the other."""
     told = {}
     for name, ask in LAYOUTS.items():
         plan = plan_of(spec, **ask)
-        ratios, ours_s, bare_s, memory = [], [], [], []
+        found: dict[str, list[float]] = {}
         for turn in range(repetitions):
-            ours = run_ours(folder / f"{name}-ours-{turn}", spec, plan)
-            seconds, peak = run_bare(folder / f"{name}-bare-{turn}", spec, plan)
-            ours_s.append(ours.step_s)
-            bare_s.append(seconds)
-            ratios.append(seconds / ours.step_s)
-            memory.append(ours.peak_bytes / peak)
-            print(f"... {name} {turn}: {ours.step_s:.4f} s, bare {seconds:.4f} s", file=sys.stderr)
-        told[name] = {
-            "throughput_ratio": Spread.of(ratios).json(),
-            "our_step_s": Spread.of(ours_s).json(),
-            "bare_step_s": Spread.of(bare_s).json(),
-            "peak_memory_ratio": Spread.of(memory).json(),
-        }
+            where = folder / f"{name}-{turn}"
+            if turn % 2:
+                bare_s, bare = run_bare(where / "bare", spec, plan)
+            ours = run_ours(where / "ours", spec, plan)
+            if not turn % 2:
+                bare_s, bare = run_bare(where / "bare", spec, plan)
+            figures = {
+                "throughput_ratio": bare_s / ours.step_s,
+                "cpu_ratio": bare.cpu_s / ours.cpu_s,
+                "peak_memory_ratio": ours.peak_bytes / bare.peak_bytes,
+                "our_step_s": ours.step_s,
+                "bare_step_s": bare_s,
+                "our_cpu_s": ours.cpu_s,
+                "bare_cpu_s": bare.cpu_s,
+            }
+            for figure, value in figures.items():
+                found.setdefault(figure, []).append(value)
+            print(f"... {name} {turn}: {figures}", file=sys.stderr)
+        told[name] = {figure: Spread.of(values).json() for figure, values in found.items()}
     return told
+
+
+def modes(folder: Path, spec: RunSpec, repetitions: int) -> list[dict[str, Any]]:
+    """Measure what recomputing and ordered sums cost, in turns with neither."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for turn in range(repetitions):
+        for layout, mode, train, ask in MODES:
+            asked = spec.model_dump(mode="json")
+            asked["train"] |= train
+            asked["parallel"] = {"micro_batch": 2, **ask}
+            plan = plan_of(spec, **ask)
+            where = folder / f"{layout}-{mode}-{turn}".replace(" ", "_")
+            seen = run_ours(where, RunSpec.model_validate(asked), plan)
+            figures = {
+                "step_s": seen.step_s,
+                "cpu_s": seen.cpu_s,
+                "peak_mib": seen.peak_bytes / 2**20,
+                "wire_mb": seen.metrics["allreduce_bytes"] / 1e6,
+            }
+            for figure, value in figures.items():
+                found.setdefault((layout, mode), {}).setdefault(figure, []).append(value)
+            print(f"... {layout} {mode} {turn}: {figures}", file=sys.stderr)
+    return [
+        {"layout": layout, "mode": mode}
+        | {figure: Spread.of(values).json() for figure, values in figures.items()}
+        for (layout, mode), figures in found.items()
+    ]
 
 
 def traffic(folder: Path, spec: RunSpec, repetitions: int) -> list[dict[str, Any]]:
@@ -115,17 +163,19 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--only", choices=["speed", "traffic"])
+    parser.add_argument("--only", choices=["speed", "traffic", "modes"])
     parser.add_argument("--out", type=Path, help="a file for the JSON")
     given = parser.parse_args()
     spec = spec_of(given.steps, given.layers, given.width)
     told: dict[str, Any] = {"conditions": conditions(["torch"]), "spec": spec.model_dump()}
+    parts: dict[str, Callable[[Path, RunSpec, int], Any]]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if given.only != "traffic":
-            told["speed"] = speed(folder, spec, given.repetitions)
-        if given.only != "speed":
-            told["traffic"] = traffic(folder, spec, given.repetitions)
+        parts = {"speed": speed, "traffic": traffic, "modes": modes}
+        for part, measure in parts.items():
+            if given.only in {None, part}:
+                told[part] = measure(folder / part, spec, given.repetitions)
+    told["load_after"] = conditions([])["load_average"]
     text = json.dumps(told, indent=1)
     print(text)
     if given.out is not None:

@@ -1,6 +1,6 @@
-"""The bare script: the same model, data, layout and optimizer with torch.distributed.pipelining and
-nothing else. No measurements, no status, no clipping, no checkpoint; gradients are summed over
-replicas in float32, in one message.
+"""The bare script: the same model, data (shuffled, too), layout and optimizer with
+torch.distributed.pipelining and nothing else. No measurements, no status, no clipping, no
+checkpoint; gradients are summed over replicas in float32, in one message.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional as F
 
-from bench.runtime.ranks import WARM_UP_STEPS, in_parallel, note_peak
+from bench.runtime.ranks import WARM_UP_STEPS, Figures, Watch, figures_of, join, start
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
 
-def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, int]:
-    """Train bare; return the median seconds of a step, and the largest resident set of a rank."""
+def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, Figures]:
+    """Train bare; return the median seconds of a step, and the figures of all ranks together."""
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    peaks = in_parallel(
+    told = [folder / f"told-{rank}.json" for rank in range(plan.world_size)]
+    processes = start(
         _rank,
         [
             (
@@ -34,15 +35,16 @@ def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, int]:
                 rank,
                 store.port,
                 str(folder / f"time-{rank}"),
-                str(folder / f"peak-{rank}"),
+                str(path),
             )
-            for rank in range(plan.world_size)
+            for rank, path in enumerate(told)
         ],
     )
-    return float((folder / "time-0").read_text()), max(peaks)
+    join(processes)
+    return float((folder / "time-0").read_text()), figures_of(told)
 
 
-def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak: str) -> None:
+def _rank(spec_json: str, plan_json: str, rank: int, port: int, timed: str, told: str) -> None:
     from worker.workloads.byte_gpt import Layer, workload
 
     torch.set_num_threads(1)
@@ -82,11 +84,12 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak:
 
     schedule = Schedule1F1B(stage, size // micro, loss_fn=loss, scale_grads=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.train.optimizer.lr, fused=True)
-    durations = []
+    shuffled = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
+    watch, durations = Watch(told, spec.train.steps), []
     for step in range(spec.train.steps):
         began = time.perf_counter()
         offset = step * spec.train.global_batch + replica * size
-        samples: list[Any] = [dataset[offset + each] for each in range(size)]
+        samples: list[Any] = [dataset[index] for index in shuffled[offset : offset + size]]
         optimizer.zero_grad()
         args = (torch.stack([x for x, _ in samples]),) if stage_index == 0 else ()
         target = torch.stack([y for _, y in samples]) if last else None
@@ -100,7 +103,7 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, told: str, peak:
                 gradient.copy_(summed.view_as(gradient))
         optimizer.step()
         durations.append(time.perf_counter() - began)
-    Path(told).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))
-    note_peak(peak)
+        watch.step()
+    Path(timed).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))
     dist.barrier()
     dist.destroy_process_group()

@@ -59,7 +59,7 @@ def test_plain_sums_of_such_values_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "blocks"),
+    ("leaves", "subtrees"),
     [
         (range(8), [(0, 8)]),
         (range(4, 8), [(4, 4)]),
@@ -69,5 +69,5 @@ def test_plain_sums_of_such_values_differ() -> None:
         ([0, 1, 4, 5], [(0, 2), (4, 2)]),
     ],
 )
-def test_neighbouring_blocks_of_one_size_make_one(leaves, blocks) -> None:
-    assert list(cover(leaves)) == blocks
+def test_neighbouring_subtrees_of_one_size_make_one(leaves, subtrees) -> None:
+    assert list(cover(leaves)) == subtrees
