@@ -37,6 +37,7 @@ from control.grafana.server import connect
 from control.group_commit import GroupCommit
 from control.lead import Lead
 from control.settings import Settings
+from control.upkeep import Upkeep
 from trainmaster import __version__
 
 
@@ -115,7 +116,14 @@ def _errands(
     settings: Settings, db: Database, clock: Clock
 ) -> Sequence[tuple[Callable[[], None], float]]:
     """Return the leader's periodic work beyond the usual."""
+    upkeep = Upkeep(
+        db,
+        clock,
+        scrub_days=settings.scrub_days,
+        scrub_bytes_per_s=settings.scrub_bytes_per_s,
+    )
     if settings.grafana is None:
-        return ()
+        return upkeep.all()
     server = connect(settings.grafana.url, settings.grafana.token)
-    return GrafanaErrands(db, clock, server, settings.grafana.prometheus_url).all()
+    grafana = GrafanaErrands(db, clock, server, settings.grafana.prometheus_url)
+    return [*upkeep.all(), *grafana.all()]

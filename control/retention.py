@@ -59,7 +59,7 @@ def verdicts(turn: Turn) -> list[Verdict]:
             because = f"Kept: a {checkpoint.state} one stays until somebody has looked at it."
         elif checkpoint.in_memory:
             because = "Kept: it lies in memory alone, and goes when a newer state takes its place."
-        elif because is None and checkpoint.verifying:
+        elif because is None and (checkpoint.verifying or checkpoint.scrubbing):
             because = "Kept for now: its bytes are being read."
         elif because is None and any(copy.busy for copy in checkpoint.copies):
             because = "Kept for now: it is being copied."

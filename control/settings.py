@@ -50,6 +50,8 @@ class Settings:
         samples_exact_days: for how long after its end all samples of a run stay; 0 for ever.
         samples_days: for how long after its end the series of its ranks stay; 0 for ever.
         external_actions: what alerts from outside may do here.
+        scrub_days: after so long without a reading a checkpoint is read again; 0: never.
+        scrub_bytes_per_s: how fast at most; 0: as fast as it goes.
         asked_drain_s: for how long everything is still answered after SIGTERM; None leaves it to
             the database.
     """
@@ -66,6 +68,8 @@ class Settings:
     samples_exact_days: int = 30
     samples_days: int = 365
     external_actions: frozenset[str] = frozenset({"cordon", "checkpoint"})
+    scrub_days: int = 30
+    scrub_bytes_per_s: int = 50_000_000
     grafana: GrafanaSettings | None = None
 
     @property
@@ -117,6 +121,8 @@ class Settings:
             samples_exact_days=exact,
             samples_days=kept,
             external_actions=_actions(text("EXTERNAL_ACTIONS", "cordon,checkpoint")),
+            scrub_days=_days("SCRUB_DAYS", text("SCRUB_DAYS", "30")),
+            scrub_bytes_per_s=_bytes("SCRUB_BYTES_PER_S", text("SCRUB_BYTES_PER_S", "50000000")),
             grafana=_grafana(
                 text("GRAFANA_URL", ""),
                 text("GRAFANA_TOKEN_FILE", ""),
@@ -180,6 +186,12 @@ def _days(name: str, text: str) -> int:
     if text.isascii() and text.isdecimal() and int(text) <= 36_500:
         return int(text)
     raise UserError(f"TRAINMASTER_{name} is {text!r}; write whole days, 0 for ever, at most 36500")
+
+
+def _bytes(name: str, text: str) -> int:
+    if text.isascii() and text.isdecimal() and int(text) <= 1 << 50:
+        return int(text)
+    raise UserError(f"TRAINMASTER_{name} is {text!r}; write bytes, 0 for no limit")
 
 
 def _flag(name: str, text: str) -> bool:

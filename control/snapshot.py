@@ -211,6 +211,7 @@ class Checkpoint:
 
     Attributes:
         verified_at: when its bytes were last read back and found right.
+        scrubbing: whether a node is reading it again, at leisure.
         verifying: whether a `verify` chore for it is not done yet.
         problem: what its last reading found wrong (file, expected, seen), as a sentence; None when
             nothing.
@@ -231,6 +232,7 @@ class Checkpoint:
     loss: float | None = None
     verifying: bool = False
     problem: str | None = None
+    scrubbing: bool = False
     copies: tuple[Copy, ...] = ()
 
     @property

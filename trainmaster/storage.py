@@ -70,6 +70,12 @@ class Storage(Protocol):
         """
         ...
 
+    def folders(self) -> Sequence[str]:
+        """Return the names of the folders directly in the root, sorted; those in which nothing
+        whole lies may be among them.
+        """
+        ...
+
     def delete(self, path: str) -> None:
         """See to it that the object is not there. It need not have been."""
         ...

@@ -132,11 +132,21 @@ def release(connection: Connection, *, now: datetime) -> int:
     ).rowcount
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A chore with its answer."""
+
+    kind: str
+    args: Mapping[str, Any]
+    run: str | None
+    result: Mapping[str, Any]
+
+
 def answer(
     connection: Connection, node: str, data: Mapping[str, Any], *, now: datetime
-) -> str | None:
-    """Store the result of a chore (data of the event `chore_done`) and what follows from it; return
-    the run it was for.
+) -> Answered | None:
+    """Store the result of a chore (data of the event `chore_done`) and what follows from it for
+    workloads and checkpoints; return the chore.
 
     A second answer, or one to a chore that was never asked for, changes nothing.
     """
@@ -159,12 +169,11 @@ def answer(
     )
     if row["kind"] == "describe":
         _described(connection, node, row["args"], result, now)
-    elif row["kind"] == "verify":
+    elif row["kind"] in {"verify", "scrub"}:
         _verified(connection, row["args"], result, now)
     elif row["kind"] == "copy":
         _copied(connection, row["run"], row["args"], result, now)
-    run: str | None = row["run"]
-    return run
+    return Answered(row["kind"], row["args"], row["run"], result)
 
 
 def _described(

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
-from control.db import chores, chunks, copies, samples, tables
+from control.db import chores, chunks, copies, samples, tables, upkeep
 from control.db.segments import Segment
 from control.db.upsert import upsert
 from control.db.values import number_word, whole
@@ -50,11 +50,20 @@ def take_effect(connection: Connection, told: Told, *, now: datetime) -> str | N
     name it.
     """
     if told.kind == "chore_done":
-        return chores.answer(connection, told.node, told.data, now=now)
+        return _chore_done(connection, told, now)
     effect = _EFFECTS.get(told.kind) if told.boot is None else _AGENT_EFFECTS.get(told.kind)
     if effect is not None and told.run is not None and told.generation is not None:
         effect(connection, told, now)
     return None
+
+
+def _chore_done(connection: Connection, told: Told, now: datetime) -> str | None:
+    answered = chores.answer(connection, told.node, told.data, now=now)
+    if answered is None:
+        return None
+    if answered.kind == "list" and answered.run is not None:
+        upkeep.listed(connection, answered.run, told.node, answered.args, answered.result, now=now)
+    return answered.run
 
 
 def sentence(told: Told) -> str:

@@ -172,7 +172,7 @@ def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.
     recent = connection.execute(
         select(h.kind, h.args, h.state, h.result).where(
             h.run == run,
-            h.kind.in_(("verify", "copy")),
+            h.kind.in_(("verify", "copy", "scrub")),
             or_(h.state != DONE, h.done_at > now - AGAIN_AFTER),
         )
     ).all()
@@ -187,6 +187,11 @@ def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.
         if kind == "copy" and (state != DONE or result.get("ok") is not True)
     ]
     copied = copies.of_run(connection, run, copying)
+    scrubbed = {
+        args.get("checkpoint")
+        for kind, args, state, _ in recent
+        if kind == "scrub" and state != DONE
+    }
     found = connection.execute(
         select(tables.checkpoints)
         .where(c.run == run, c.state != "retired")
@@ -194,7 +199,10 @@ def _checkpoints(connection: Connection, run: str, now: datetime) -> tuple[view.
     ).mappings()
     return tuple(
         rows.checkpoint(
-            each, verifying=each["location"] in locations, copies=copied.get(each["id"], ())
+            each,
+            verifying=each["location"] in locations,
+            scrubbing=each["id"] in scrubbed,
+            copies=copied.get(each["id"], ()),
         )
         for each in found
     )

@@ -121,7 +121,9 @@ def rank(row: Row) -> Rank:
     )
 
 
-def checkpoint(row: Row, *, verifying: bool = False, copies: tuple[Copy, ...] = ()) -> Checkpoint:
+def checkpoint(
+    row: Row, *, verifying: bool = False, scrubbing: bool = False, copies: tuple[Copy, ...] = ()
+) -> Checkpoint:
     """Return a checkpoint as SQL judges it."""
     return Checkpoint(
         id=row["id"],
@@ -137,6 +139,7 @@ def checkpoint(row: Row, *, verifying: bool = False, copies: tuple[Copy, ...] = 
         trusted_at=row["trusted_at"],
         loss=number_of(row["loss"]),
         verifying=verifying,
+        scrubbing=scrubbing,
         problem=row["problem"],
         copies=copies,
     )

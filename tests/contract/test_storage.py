@@ -142,11 +142,11 @@ def test_a_url_that_could_hold_a_secret_or_no_bucket_is_refused_and_not_repeated
 
 
 def test_a_backend_of_a_third_party_is_found_by_the_scheme_of_its_url() -> None:
-    ours = EntryPoint("memory", "tests.fakes.storage:open_memory", "trainmaster.storage")
-    assert open_storage("memory://store", [ours]).url == "memory://store"
+    ours = EntryPoint("lake", "tests.fakes.storage:open_memory", "trainmaster.storage")
+    assert open_storage("lake://store", [ours]).url == "memory://store"
     gone = EntryPoint("gone", "tests.fakes.storage:nothing", "trainmaster.storage")
     with pytest.raises(UserError, match="cannot be loaded") as refused:
         open_storage("gone://store", [gone])
     assert refused.value.code == "bad_plugin"
-    with pytest.raises(UserError, match=r"file, memory, s3"):
+    with pytest.raises(UserError, match=r"file, lake, s3"):
         open_storage("other://store", [ours])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainmaster.errors import ConflictError
 from trainmaster.storage import Buffer, Storage, check_path
@@ -44,6 +44,9 @@ class MemoryStorage:
             check_path(prefix)
         return sorted(path for path in self.objects if not prefix or path.startswith(f"{prefix}/"))
 
+    def folders(self) -> Sequence[str]:
+        return sorted({path.partition("/")[0] for path in self.objects if "/" in path})
+
     def delete(self, path: str) -> None:
         check_path(path)
         self.objects.pop(path, None)
@@ -62,7 +65,7 @@ class MemoryStorage:
 
 def open_memory(url: str) -> MemoryStorage:
     """A backend's entry point, as a third party would bring it."""
-    assert url == "memory://store"
+    assert url == "lake://store"
     return MemoryStorage()
 
 
@@ -107,6 +110,10 @@ class HauntedStorage:
     def list(self, prefix: str) -> list[str]:
         self._before("list", prefix)
         return list(self._storage.list(prefix))
+
+    def folders(self) -> Sequence[str]:
+        self._before("folders", "")
+        return self._storage.folders()
 
     def delete(self, path: str) -> None:
         self._before("delete", path)

@@ -194,6 +194,12 @@ class StorageContract:
         assert list(storage.list("b")) == ["b/1", "b/2", "b/c/3"]
         assert list(storage.list("")) == ["a", "b/1", "b/2", "b/c/3", "bb/4"]
         assert list(storage.list("none")) == []
+        assert list(storage.folders()) == ["b", "bb"]
+
+    def test_an_empty_store_has_no_folders(self, storage: Storage) -> None:
+        assert list(storage.folders()) == []
+        storage.put("file", [b"x"])
+        assert list(storage.folders()) == []
 
     def test_deleting_may_be_repeated(self, storage: Storage) -> None:
         storage.put("folder/file", [b"x"])

@@ -1,4 +1,4 @@
-"""What an agent does to checkpoints when it is asked: verify, retire, copy. Each job takes a
+"""What an agent does to checkpoints when it is asked: verify, retire, copy, list. Each job takes a
 chore's arguments and returns its result, in a thread of its own.
 """
 
@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from trainmaster.stores import verify_location
+from trainmaster.ids import parse_checkpoint_folder
+from trainmaster.manifest import MANIFEST_NAME
+from trainmaster.stores import open_storage, verify_location
 from worker.checkpoint.copying import copy_checkpoint
 from worker.checkpoint.pace import Pace
 from worker.checkpoint.retire import retire
@@ -39,6 +41,7 @@ class Jobs:
             "scrub": self.scrub,
             "retire": self.retire,
             "copy": self.copy,
+            "list": self.list,
         }
         return jobs.get(kind)
 
@@ -63,6 +66,19 @@ class Jobs:
         """Remove a checkpoint's bytes."""
         retire(args["location"])
         return {"location": args["location"]}
+
+    def list(self, args: Args) -> dict[str, Any]:
+        """Tell which folders of checkpoints lie in a store, whole or not."""
+        storage = open_storage(args["root"])
+        folders = []
+        for name in storage.folders():
+            if parse_checkpoint_folder(name) is None:
+                continue
+            paths = storage.list(name)
+            committed = f"{name}/{MANIFEST_NAME}" in paths
+            num_bytes = 0 if committed else sum(storage.size(path) for path in paths)
+            folders.append({"name": name, "committed": committed, "bytes": num_bytes})
+        return {"root": args["root"], "folders": folders}
 
     def copy(self, args: Args) -> dict[str, Any]:
         """Copy a checkpoint to another store."""

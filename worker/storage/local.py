@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -93,6 +93,13 @@ class LocalStorage:
     def list(self, prefix: str) -> list[str]:
         folder = self._inside(prefix) if prefix else self._root
         return sorted(file.relative_to(self._root).as_posix() for file in _files_below(folder))
+
+    def folders(self) -> Sequence[str]:
+        try:
+            with os.scandir(self._root) as entries:
+                return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
 
     def delete(self, path: str) -> None:
         target = self._inside(path)

@@ -179,6 +179,10 @@ class S3Storage:
             )
         )
 
+    def folders(self) -> Sequence[str]:
+        found = self._ask("", lambda: obstore.list_with_delimiter(self._store))
+        return sorted(name.rstrip("/") for name in found["common_prefixes"])
+
     def delete(self, path: str) -> None:
         check_path(path)
         self._delete(path, [path])

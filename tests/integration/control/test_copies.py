@@ -14,6 +14,7 @@ from control.db.load import load
 from control.decision import CheckpointChange
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event
+from trainmaster.wire import PROTOCOL_VERSION
 
 LOCAL, STORE = "file:///fast", "s3://bucket/kept"
 
@@ -146,7 +147,9 @@ def test_a_generation_is_told_where_else_its_checkpoint_stands(scene: Scene, clo
     copy(scene, ok=True, result={})
     scene.begin(2, parent=1, resumed_from_step=10, checkpoint=f"{scene.run}-g1-s10")
     with scene.db.read() as connection:
-        wanted = assignments.wanted_of(connection, ["n1"], assignments.FixedParts())
+        wanted = assignments.wanted_of(
+            connection, {"n1": PROTOCOL_VERSION}, assignments.FixedParts()
+        )
     assert f"{STORE}/{scene.run}/g1-step10".encode() in wanted["n1"].assignments[0]
 
 
