@@ -20,6 +20,9 @@ from trainmaster.orders import NUMERIC_FAULTS, Drill
 REACH_STEPS = 50
 """What happens so soon after a drill is put down to it."""
 
+UNTOLD_STEPS = 3
+"""A rank tells a step after the next one has begun: the newest known may lie before the drill."""
+
 
 def read(drill_id: int, args: Mapping[str, Any]) -> Drill:
     """Return the drill that a request's arguments ask for.
@@ -42,7 +45,7 @@ def behind(drills: Iterable[DrillStatus], generation: int, step: int) -> Drill |
         (at, status.drill.id, status.drill)
         for status in drills
         for of, at, _ in status.fired
-        if of == generation and -1 <= step - at <= REACH_STEPS
+        if of == generation and -UNTOLD_STEPS <= step - at <= REACH_STEPS
     ]
     return max(near, key=lambda each: each[:2])[2] if near else None
 

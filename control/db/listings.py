@@ -4,13 +4,13 @@ Oldest first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from control.db import copies, silences, stacks, tables
+from control.db import copies, drillmarks, silences, stacks, tables
 from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state, sync_interval_s
@@ -73,6 +73,7 @@ def alerts(
     their state.
     """
     quiet = silences.of_runs(connection, now=now)
+    mark = drillmarks.marks(connection, run)
     c = tables.alerts.c
     query = select(tables.alerts).where(
         c.state != "inactive" if state is None else c.state == state
@@ -86,8 +87,9 @@ def alerts(
             "silenced": row["state"] in {"pending", "firing"} and quiet(row["run"], row["rule"]),
             "since": at(row["since"]),
             "changed_at": at(row["changed_at"]),
+            "drill": mark(row["run"], {row["generation"]}, row["first_bad_step"]),
         }
-        for row in connection.execute(query.order_by(c.id)).mappings()
+        for row in connection.execute(query.order_by(c.id)).mappings().all()
     ]
 
 
@@ -102,8 +104,7 @@ def incidents(
     if state is not None:
         query = query.where(c.state == state)
     rows = connection.execute(query).mappings().all()
-    kept = stacks.of_incidents(connection, [row["id"] for row in rows])
-    return [{**_incident(row), "stacks": kept.get(row["id"], [])} for row in rows]
+    return _incidents(connection, rows, run)
 
 
 def incident(connection: Connection, incident_id: str) -> Json:
@@ -118,7 +119,18 @@ def incident(connection: Connection, incident_id: str) -> Json:
     row = found.one_or_none()
     if row is None:
         raise NotFoundError(f"there is no incident {incident_id!r}")
-    return _incident(row)
+    return _incidents(connection, [row], row["run"])[0]
+
+
+def _incidents(connection: Connection, rows: Sequence[Row], run: str | None) -> list[Json]:
+    kept = stacks.of_incidents(connection, [row["id"] for row in rows])
+    mark = drillmarks.marks(connection, run)
+    found = []
+    for row in rows:
+        of = {action["generation"] for action in row["actions"] if "generation" in action}
+        drill = mark(row["run"], of or None, row["first_bad_step"])
+        found.append({**_incident(row), "stacks": kept.get(row["id"], []), "drill": drill})
+    return found
 
 
 def _incident(row: Row) -> Json:

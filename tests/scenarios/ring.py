@@ -93,9 +93,9 @@ class Ring:
     def json(self, *words: object, expect: int | None = 0) -> Any:
         return json.loads(self.call(*words, "--json", expect=expect).stdout)
 
-    def up(self, *options: object) -> None:
+    def up(self, *options: object, nodes: Sequence[dict[str, Any]] = (OAK,)) -> None:
         cluster = self.home.parent / "cluster.yaml"
-        cluster.write_text(yaml.safe_dump({"nodes": [OAK]}))
+        cluster.write_text(yaml.safe_dump({"nodes": list(nodes)}))
         where = ("--port", self.port, "--home", self.home, "--cluster", cluster)
         self.call("up", "--detach", "--no-dashboard", *where, *options)
 
@@ -181,10 +181,12 @@ def tiny(name: str, corpus: Path, *, steps: int = 150, **train: Any) -> dict[str
 
 
 @contextmanager
-def running(home: Path, *options: object, **settings: str) -> Iterator[Ring]:
+def running(
+    home: Path, *options: object, nodes: Sequence[dict[str, Any]] = (OAK,), **settings: str
+) -> Iterator[Ring]:
     ring = Ring(home, **settings)
     try:
-        ring.up(*options)
+        ring.up(*options, nodes=nodes)
         yield ring
     finally:
         ring.down()

@@ -179,7 +179,7 @@ def alerts(
                 alert["run"],
                 alert["rule"],
                 alert["scope"],
-                alert["state"],
+                alert["state"] + _of_drill(alert),
                 alert["severity"],
                 number_text(alert.get("value")),
                 alert.get("first_bad_step"),
@@ -208,7 +208,7 @@ def incidents(
                 incident["id"],
                 incident["run"],
                 clock_text(incident["opened_at"]),
-                incident.get("closed_as") or incident["state"],
+                (incident.get("closed_as") or incident["state"]) + _of_drill(incident),
                 incident.get("rung"),
                 duration_text(incident.get("mttr_s")),
                 incident.get("because") or "",
@@ -217,6 +217,10 @@ def incidents(
         ],
         "There are no incidents.",
     )
+
+
+def _of_drill(found: dict[str, Any]) -> str:
+    return f" (drill {found['drill']})" if found.get("drill") else ""
 
 
 def _of_run_or_all(run: str | None, what: str) -> str:

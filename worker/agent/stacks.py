@@ -119,7 +119,7 @@ def take(record: RankRecord, written: Path) -> Stacks:
         seen, refused = _from_outside(tool, record.pid)
         if seen:
             return Stacks(_bounded(seen), "py-spy")
-    asked = _when_asked(record, written)
+    asked = when_asked(record, written)
     if asked:
         return Stacks(_bounded(asked), "faulthandler")
     return Stacks("", "", f"no stacks: {refused}; the rank did not answer a signal either")
@@ -142,7 +142,7 @@ def _from_outside(tool: str, pid: int) -> tuple[str, str]:
     return (done.stdout, "") if done.returncode == 0 else ("", f"py-spy: {said[:1]}")
 
 
-def _when_asked(record: RankRecord, written: Path) -> str:
+def when_asked(record: RankRecord, written: Path) -> str:
     """Return what the rank writes after the signal; empty when it writes nothing in time."""
     if record.pid is None or not written.exists():
         return ""  # it does not listen yet, and the signal would end it
