@@ -104,7 +104,13 @@ def show(connection: Connection, run: str) -> Json:
         return _show(connection, run)
     except UNREADABLE as error:
         told = _unreadable(connection, run, error)
-    nothing: Json = {"spec": None, "workload": None, "plan": None, "attempts": []}
+    nothing: Json = {
+        "spec": None,
+        "workload": None,
+        "plan": None,
+        "attempts": [],
+        "checkpoint_interval": None,
+    }
     return {**told, **nothing, "ranks": ranks_of(connection, run, told["generation"])}
 
 
@@ -118,6 +124,7 @@ def _show(connection: Connection, run: str) -> Json:
         "workload": _workload(connection, row["workload_key"]),
         "plan": newest and _plan(newest.plan),
         "attempts": [_attempt(attempt, row) for attempt in attempts],
+        "checkpoint_interval": _interval(connection, run, newest),
         "ranks": ranks_of(connection, run, row["generation"]),
     }
 
@@ -126,6 +133,20 @@ def _workload(connection: Connection, key: str) -> Json | None:
     """Return what a node found the workload and its data to be, None before one has looked."""
     info = connection.scalar(select(tables.workloads.c.info).where(tables.workloads.c.key == key))
     return info and {name: value for name, value in info.items() if name != "layers"}
+
+
+def _interval(connection: Connection, run: str, newest: Attempt | None) -> Json | None:
+    """Return how many steps lie between checkpoints, and why; None before the first attempt."""
+    if newest is None:
+        return None
+    e = tables.events.c
+    because = connection.scalar(
+        select(e.because)
+        .where(e.run == run, e.generation == newest.generation, e.kind == "interval_chosen")
+        .order_by(e.id.desc())
+        .limit(1)
+    )
+    return {"every_steps": newest.checkpoint_every, "because": because or ""}
 
 
 def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> Json:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainmaster.layout import nodes_of
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import Drill, Order
 from trainmaster.plan import ParallelAsk, Plan, resolve
@@ -122,9 +123,14 @@ def started(
     drills: Sequence[Drill] = (),
     emulation: Mapping[int, Emulation] | None = None,
     devices: Sequence[SlotDevice] = (),
+    memory: bool = False,
     **assignment: Any,
 ) -> Iterator[Generation]:
-    """Start one generation's ranks; whatever still runs at the end is killed."""
+    """Start one generation's ranks; whatever still runs at the end is killed.
+
+    Args:
+        memory: give them a folder in memory: below `folder`, one per node.
+    """
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -153,6 +159,7 @@ def started(
             node="here",
             spool=home / f"rank-{rank}.spool",
             inbox=home / "inbox.json",
+            memory=_memory(folder, plan, rank) if memory else None,
             emulation=(emulation or {}).get(rank, Emulation()),
             device=devices[rank] if devices else SlotDevice(),
         )
@@ -177,6 +184,12 @@ def trained(folder: Path, spec: RunSpec, plan: Plan, **options: Any) -> Generati
     failures = [generation.events("rank_failed", rank) for rank in range(plan.world_size)]
     assert codes == [0] * plan.world_size, (codes, json.dumps(failures)[:6000])
     return generation
+
+
+def _memory(folder: Path, plan: Plan, rank: int) -> Path:
+    memory = folder / "memory" / (nodes_of(plan)[rank] or "here")
+    memory.mkdir(parents=True, exist_ok=True)
+    return memory
 
 
 def _run(launch: str, log: str) -> None:

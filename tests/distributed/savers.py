@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import os
@@ -10,7 +9,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,13 @@ from trainmaster.errors import TrainmasterError
 from trainmaster.manifest import Parent
 from trainmaster.storage import Storage
 from trainmaster.tiling import Box
+from worker.checkpoint.memory import MemoryTier
+from worker.checkpoint.part import Copies
 from worker.checkpoint.peers import Peers
-from worker.checkpoint.same_store import prove_same_store
+from worker.checkpoint.saver import Origin, Saver
 from worker.checkpoint.tensors import Shard
 from worker.checkpoint.writer import save
 from worker.storage import open_storage
-from worker.storage.s3 import PART_BYTES
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["worker.train", "worker.checkpoint.writer"])
@@ -162,91 +162,38 @@ def save_with_a_bug(rank: int, world_size: int, root: str, buggy_rank: int) -> d
 
 
 def save_until_killed(
-    rank: int, world_size: int, root: str, killed_rank: int, before_event: int
+    rank: int, world_size: int, root: str, memory: str, killed_rank: int, before_event: int
 ) -> dict[str, Any]:
-    """Save, with one rank dying ahead of its n-th operation on files below the root."""
-    share = share_of(whole_state(), 1, rank, world_size)
-    storage = open_storage(root)
-    if rank == killed_rank:
-        die_before(before_event, root.removeprefix("file://"))
-    return save_as(storage, share, rank, world_size)
-
-
-def save_to_s3_until_killed(
-    rank: int,
-    world_size: int,
-    root: str,
-    environment: dict[str, str],
-    killed_rank: int,
-    before_event: int,
-) -> dict[str, Any]:
-    """Save to a bucket, with one rank dying ahead of its n-th look at or change of an object, or
-    right after a change.
+    """Save as training does, in a thread and on two nodes that keep it in memory, with one rank
+    dying ahead of its n-th operation on files below the root or that memory.
     """
-    os.environ.update(environment)
-    seen = 0
-
-    def before(operation: str, path: str) -> None:
-        nonlocal seen
-        seen += operation != "chunk"
-        if rank == killed_rank and seen == before_event:
-            os._exit(KILLED)
-
-    share = share_of(whole_state(), 1, rank, world_size)
-    return save_as(HauntedStorage(open_storage(root), before), share, rank, world_size)
-
-
-def die_in_an_upload(rank: int, world_size: int, root: str, environment: dict[str, str]) -> None:
-    """Die when two parts of an object are on their way."""
-    os.environ.update(environment)
-
-    def chunks() -> Iterator[bytes]:
-        yield bytes(PART_BYTES)
-        yield bytes(PART_BYTES)
-        yield bytes(PART_BYTES)
-        os._exit(KILLED)
-
-    open_storage(root).put("folder/file", chunks())
-
-
-def prove(rank: int, world_size: int, roots: list[str], fault: str = "") -> dict[str, Any]:
-    """Prove that the store is the same, while each rank may see another one behind its URL."""
-    storage = HauntedStorage(open_storage(roots[rank]), failing(fault if rank == 0 else ""))
-    if fault == "twice" and rank == 0:
-        storage = Forgetful(open_storage(roots[rank]))
+    tensors = share_of(whole_state(), 1, rank, world_size)
+    peers = Peers(None, rank, world_size)
+    node = Path(memory) / str(rank)
+    node.mkdir(parents=True)
+    told: list[dict[str, Any]] = []
+    saver = Saver(
+        open_storage(root),
+        Origin("r1", 1, {"ranks": world_size}, None),
+        peers=peers,
+        copies=Copies(node / "segments-g1", rank),
+        memory=MemoryTier(node, peers, [str(each) for each in range(world_size)]),
+        when_busy="wait",
+        any_rank=lambda says: says,
+        tell=lambda kind, **data: told.append({"kind": kind, "step": data["step"]}),
+    )
+    if rank == killed_rank:
+        die_before(before_event, root.removeprefix("file://"), memory)
     try:
-        prove_same_store(
-            storage,
-            Peers(None, rank, world_size),
-            rank=rank,
-            nodes=["oak", "elm", "fir"],
-            patience_s=0,
-        )
-    except TrainmasterError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    return {}
+        saver.begin(20, tensors, {"step": 20} if rank == 0 else None)
+        saver.finish()
+    except RuntimeError as error:  # the other one died
+        return {"error": str(error)}
+    return {"because": saver.last.because if saver.last else None, "told": told}
 
 
-def failing(operation: str) -> Callable[[str, str], None]:
-    def before(seen: str, path: str) -> None:
-        if seen == operation:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    return before
-
-
-class Forgetful(HauntedStorage):
-    """A store that knows no condition: whatever is created again is replaced."""
-
-    def __init__(self, storage: Storage) -> None:
-        super().__init__(storage, lambda *_: None)
-
-    def create(self, path: str, data: bytes) -> None:  # type: ignore[override]
-        self.put(path, [data])
-
-
-def die_before(event_number: int, below: str) -> None:
-    """Leave this process at once ahead of its n-th file operation on a path below a folder."""
+def die_before(event_number: int, *below: str) -> None:
+    """Leave this process at once ahead of its n-th file operation on a path below these folders."""
     seen = 0
 
     def hook(event: str, args: tuple[Any, ...]) -> None:

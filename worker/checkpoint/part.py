@@ -37,10 +37,7 @@ class Part:
     image: memoryview | None = None
 
     def chunks(self) -> Iterator[memoryview]:
-        """Yield the bytes of the file."""
-        if self.image is not None:
-            yield self.image
-            return
+        """Yield the bytes of the file, put together from the tensors."""
         yield memoryview(self.header)
         for shard in self.shards.values():
             yield bytes_of(shard.tensor)

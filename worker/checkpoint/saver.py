@@ -36,7 +36,8 @@ Tell = Callable[..., None]
 """Takes the kind of an event and its data by name."""
 Tensors = Mapping[str, torch.Tensor | Shard]
 NICENESS: Final = 5
-"""Of the writing thread and those that digest for it: training comes first."""
+"""By how much the writing thread, and those that digest for it, give way to training."""
+LEAST_URGENT: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +172,9 @@ class Saver:
         """
         if self._flight is not None:
             flight, future = self._flight
+            self._flight = None
             future.result()
-            self._flight, self.last = None, flight
+            self.last = flight
 
     def poll(self) -> None:
         """As `finish`, if what is in flight has come to its end already."""
@@ -308,5 +310,7 @@ class Saver:
 
 def _be_nice() -> None:
     """Give way to training. Threads that this one makes inherit it."""
+    thread = threading.get_native_id()
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        nice = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+        os.setpriority(os.PRIO_PROCESS, thread, min(nice, LEAST_URGENT))

@@ -70,3 +70,28 @@ class DigestedBlocks:
         """
         whole = self._blocks[0] if len(self._blocks) == 1 else f"sha256:{self._whole.hexdigest()}"
         return FileEntry(bytes=self._num_bytes, sha256=whole, blocks=self._blocks)
+
+
+class DigestedImage:
+    """The same for a file that lies in memory as a whole. Two threads hash it as fast as they can;
+    whoever writes it waits for none of them, until `entry` is asked for.
+    """
+
+    def __init__(self, image: memoryview) -> None:
+        self._image = image
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="digest")
+        self._of_blocks = self._threads.submit(self._hash_blocks)
+        self._of_whole = self._threads.submit(sha256, image) if len(image) > BLOCK_BYTES else None
+        self._threads.shutdown(wait=False)  # what was begun is ended
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return blocks([self._image])
+
+    def entry(self) -> FileEntry:
+        """Return the file's entry in the manifest."""
+        found = self._of_blocks.result()
+        whole = found[0] if self._of_whole is None else self._of_whole.result()
+        return FileEntry(bytes=len(self._image), sha256=whole, blocks=found)
+
+    def _hash_blocks(self) -> list[str]:
+        return [sha256(block) for block in blocks([self._image])]

@@ -36,7 +36,7 @@ from trainmaster.storage import Storage
 from worker.checkpoint import part as parts
 from worker.checkpoint.part import About, Part
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError, Peers
-from worker.checkpoint.stream import DigestedBlocks
+from worker.checkpoint.stream import DigestedBlocks, DigestedImage
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, is_finite
 
 __all__ = ["CheckpointWriteError", "NonFiniteStateError", "Saved", "Shard", "save", "save_part"]
@@ -219,7 +219,11 @@ def _write(storage: Storage | None, folder: str, share: _Share) -> bytes:
     files: dict[str, FileEntry] = {}
     part = share.part
     if part.shards:
-        blocks = DigestedBlocks(part.chunks(), part.num_bytes)
+        blocks: DigestedBlocks | DigestedImage = (
+            DigestedImage(part.image)
+            if part.image is not None
+            else DigestedBlocks(part.chunks(), part.num_bytes)
+        )
         files[part.file] = _put(storage, f"{folder}/{part.file}", blocks)
     if share.state is not None:
         blocks = DigestedBlocks([memoryview(share.state)], len(share.state))
@@ -240,7 +244,7 @@ def _write(storage: Storage | None, folder: str, share: _Share) -> bytes:
     return json.dumps(entries).encode()
 
 
-def _put(storage: Storage | None, path: str, blocks: DigestedBlocks) -> FileEntry:
+def _put(storage: Storage | None, path: str, blocks: DigestedBlocks | DigestedImage) -> FileEntry:
     if storage is not None:
         storage.put(path, blocks)
     else:

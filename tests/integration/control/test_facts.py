@@ -259,3 +259,47 @@ def test_a_checkpoint_knows_the_loss_of_its_step_whichever_is_told_first(
     scene.sync(scene.batch(0, 10, **first))  # type: ignore[arg-type]
     scene.sync(scene.batch(10, 20, **second))  # type: ignore[arg-type]
     assert scene.row(tables.checkpoints)["loss"] == 2.5
+
+
+def kept(scene: Scene, step: int, *, stored: bool = False, generation: int = 1) -> object:
+    return event(
+        "state_kept",
+        step=step,
+        location=f"memory://{scene.run}/g{generation}-step{step}",
+        manifest_sha256="sha256:" + "1" * 64,
+        bytes=10,
+        files=2,
+        stored=stored,
+    )
+
+
+def test_of_states_kept_in_memory_alone_the_newest_is_known(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 10, events=[kept(scene, 5), kept(scene, 6)]))
+    states = {row["step"]: row["state"] for row in scene.rows(tables.checkpoints)}
+    assert states == {5: "retired", 6: "committed"}
+    scene.sync(scene.batch(10, 20, events=[committed(scene, 8), kept(scene, 8, stored=True)]))
+    states = {row["step"]: row["state"] for row in scene.rows(tables.checkpoints)}
+    assert states == {5: "retired", 6: "retired", 8: "committed"}
+    assert scene.rows(tables.checkpoints)[-1]["location"].startswith("file:")
+
+
+def test_what_could_not_be_stored_at_first_is_known_where_it_was_stored(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 10, events=[kept(scene, 5)]))
+    assert scene.row(tables.checkpoints)["location"].startswith("memory:")
+    scene.sync(scene.batch(10, 20, events=[committed(scene, 5)]))
+    assert scene.row(tables.checkpoints)["location"].startswith("file:")
+    assert scene.row(tables.checkpoints)["state"] == "committed"
+
+
+def test_a_state_that_a_node_dropped_is_used_no_more(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 10, events=[committed(scene, 4), kept(scene, 5)]))
+    dropped = event("state_dropped", step=5, because="the ranks have ended in order")
+    scene.sync(scene.batch(10, 20, events=[dropped]))
+    found = {row["step"]: row for row in scene.rows(tables.checkpoints)}
+    assert (found[4]["state"], found[5]["state"]) == ("committed", "retired")
+    assert found[5]["because"] == "the ranks have ended in order"
+
+
+def test_the_interval_that_ranks_chose_is_the_attempts(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 10, events=[event("interval_chosen", step=20, every_steps=40)]))
+    assert scene.row(tables.attempts)["checkpoint_every"] == 40

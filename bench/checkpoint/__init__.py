@@ -1,0 +1,1 @@
+"""What checkpoints cost: training while they are taken, and the disk."""

@@ -1,0 +1,71 @@
+"""The state that is saved: tensors as a model and AdamW have them, and plain copies and writes of
+as many bytes to compare with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from trainmaster.manifest import BLOCK_BYTES
+
+MIB = 1 << 20
+_MATRIX = (1024, 1024)  # 4 MiB in float32
+_VECTORS_PER_MATRIX = 2
+
+
+def state_of(num_bytes: int, rank: int) -> dict[str, torch.Tensor]:
+    """Return tensors of about so many bytes: matrices, and between them vectors, each with the two
+    moments of AdamW.
+    """
+    made = torch.Generator().manual_seed(rank)
+    tensors: dict[str, torch.Tensor] = {}
+    held = 0
+    for layer in range(10**6):
+        if held >= num_bytes:
+            break
+        shapes = [_MATRIX] + [(_MATRIX[0],)] * _VECTORS_PER_MATRIX
+        for number, shape in enumerate(shapes):
+            for kind in ("model", "optimizer/exp_avg", "optimizer/exp_avg_sq"):
+                name = f"{kind}/rank{rank}.layers.{layer}.{number}"
+                tensors[name] = torch.rand(shape, generator=made)
+                held += tensors[name].numel() * 4
+    return tensors
+
+
+def bytes_of(tensors: dict[str, torch.Tensor]) -> int:
+    """Return the bytes of all tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+class Memcpy:
+    """One copy of so many bytes into memory that is warm."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self._source = torch.ones(num_bytes, dtype=torch.uint8)
+        self._target = torch.ones(num_bytes, dtype=torch.uint8)
+
+    def __call__(self) -> float:
+        """Copy; return the seconds."""
+        started = time.perf_counter()
+        ctypes.memmove(self._target.data_ptr(), self._source.data_ptr(), self._source.numel())
+        return time.perf_counter() - started
+
+    def write(self, path: Path) -> float:
+        """Write the bytes to a new file, in blocks, and sync it; return the seconds."""
+        data = memoryview(self._source.numpy())  # type: ignore[arg-type]
+        started = time.perf_counter()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            for start in range(0, len(data), BLOCK_BYTES):
+                block = data[start : start + BLOCK_BYTES]
+                while block:
+                    block = block[os.write(descriptor, block) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return time.perf_counter() - started
