@@ -74,6 +74,14 @@ STEP_METRICS: tuple[Metric, ...] = (
     Metric("data_s", "s", "rank", "Time waiting for data.", "mean"),
     Metric("checkpoint_stall_s", "s", "rank", "Time that the step waited for a checkpoint.", "max"),
     Metric(
+        "checkpoint_failures",
+        "count",
+        "rank",
+        "Checkpoints in a row that failed, by the beginning of the step.",
+        "max",
+        "trainmaster_checkpoint_failures",
+    ),
+    Metric(
         "bubble_ratio",
         "1",
         "rank",

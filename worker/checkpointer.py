@@ -74,6 +74,11 @@ class Checkpointer:
         """Seconds that checkpoints have held up training since this was last set to 0."""
 
     @property
+    def failures(self) -> int:
+        """How many in a row have failed lately."""
+        return self._saver.failures
+
+    @property
     def copy_bytes(self) -> int:
         """Host memory that copies take on this rank."""
         return self._saver.copy_bytes

@@ -118,7 +118,14 @@ class Stepper:
         self.loss_scale = loss_scale
         self._boundary = time.perf_counter()
 
-    def run(self, step: int, *, checkpoint_stall_s: float, records: bool = False) -> StepRecord:
+    def run(
+        self,
+        step: int,
+        *,
+        checkpoint_stall_s: float,
+        checkpoint_failures: int = 0,
+        records: bool = False,
+    ) -> StepRecord:
         """Run one step on all ranks.
 
         Afterwards all replicas hold the same weights: updated, or as they were when a gradient or a
@@ -126,6 +133,7 @@ class Stepper:
 
         Args:
             checkpoint_stall_s: what this step has already waited for a checkpoint.
+            checkpoint_failures: how many checkpoints in a row have failed before it.
             records: whether its timeline is recorded.
         """
         parts, batch = self._parts, self._course.batch(step)
@@ -171,6 +179,7 @@ class Stepper:
             status_s=seen.status_s,
             data_s=seen.data_s,
             checkpoint_stall_s=checkpoint_stall_s,
+            checkpoint_failures=checkpoint_failures,
             sync=seen.sync,
             replica=parts.role.replica,
             num_replicas=parts.plan.replicas,

@@ -35,6 +35,7 @@ class StepRecord:
     optimizer_s: float
     data_s: float
     checkpoint_stall_s: float
+    checkpoint_failures: int
     sync: Synchronisation
     replica: int
     num_replicas: int
@@ -161,6 +162,7 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
         "optimizer_s": record.optimizer_s,
         "data_s": record.data_s,
         "checkpoint_stall_s": record.checkpoint_stall_s,
+        "checkpoint_failures": float(record.checkpoint_failures),
         "bubble_ratio": max(0.0, 1.0 - record.compute_s / span_s) if span_s > 0 else MISSING,
         "utilization_ratio": min(1.0, record.compute_s / record.step_time_s),
         "memory_used_ratio": memory.used / memory.total if memory.total else MISSING,

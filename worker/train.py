@@ -160,7 +160,12 @@ class Training:
             self._spool.pulse.enter(Section.STEP, step)
             records = self._recorder.wants(step)
             stall_s, self._checkpointer.stall_s = self._checkpointer.stall_s, 0.0
-            record = self._stepper.run(step, checkpoint_stall_s=stall_s, records=records)
+            record = self._stepper.run(
+                step,
+                checkpoint_stall_s=stall_s,
+                checkpoint_failures=self._checkpointer.failures,
+                records=records,
+            )
             self._telemetry.record(record)
             self._memory.check(
                 f"by the end of step {step}", beside_bytes=self._checkpointer.copy_bytes

@@ -78,6 +78,7 @@ def _record(step: int, values: dict[str, float]) -> StepRecord:
         optimizer_s=values["optimizer_s"],
         data_s=values["data_s"],
         checkpoint_stall_s=0.0,
+        checkpoint_failures=0,
         sync=Synchronisation(values["allreduce_s"], int(values["allreduce_bytes"])),
         replica=0,
         num_replicas=2,

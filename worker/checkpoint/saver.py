@@ -107,6 +107,8 @@ class Saver:
         self._flight: tuple[_Flight, Future[None]] | None = None
         self.last: _Flight | None = None
         """What ended last."""
+        self.failures = 0
+        """How many in a row have failed, those that were to be stored."""
 
     @property
     def copy_bytes(self) -> int:
@@ -175,6 +177,8 @@ class Saver:
             self._flight = None
             future.result()
             self.last = flight
+            if flight.to_store:
+                self.failures = self.failures + 1 if flight.because is not None else 0
 
     def poll(self) -> None:
         """As `finish`, if what is in flight has come to its end already."""

@@ -45,6 +45,7 @@ def record(step: int = 1, **changes: object) -> StepRecord:
         "optimizer_s": 0.01,
         "data_s": 0.02,
         "checkpoint_stall_s": 0.0,
+        "checkpoint_failures": 0,
         "sync": Synchronisation(seconds=0.004, num_bytes=1000, moved_bytes=1000.0, hidden_s=0.006),
         "replica": 0,
         "num_replicas": 2,
