@@ -170,6 +170,7 @@ def _record(step: int, status: guard.Status, meter: Meter) -> StepRecord:
         optimizer_s=1e-3,
         data_s=1e-4,
         checkpoint_stall_s=0.0,
+        checkpoint_failures=0,
         sync=Synchronisation(0.0, 0),
         replica=0,
         num_replicas=1,
