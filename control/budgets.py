@@ -15,6 +15,10 @@ from control.snapshot import Attempt, RunSnapshot
 
 WINDOW = timedelta(hours=24)
 TRIES_PER_CHECKPOINT = 3
+NOT_OF_THE_STATE = frozenset({"passing", "lost", "moved"})
+"""Kinds of ends that say nothing against the checkpoint: a store or a node was away, or the run went
+over to another plan.
+"""
 RESTARTS = frozenset({"restart", "replan"})
 BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend", "import"})
 
@@ -69,9 +73,12 @@ def restarts_without_progress(snapshot: RunSnapshot) -> int:
 
 
 def tries(snapshot: RunSnapshot, checkpoint_id: str) -> int:
-    """Return how often an attempt was begun from this checkpoint without a person."""
+    """Return how often an attempt was begun from this checkpoint without a person, and may have
+    ended because of it.
+    """
     return sum(
         attempt.resumed_from_checkpoint == checkpoint_id
+        and (attempt.ended_by or {}).get("kind") not in NOT_OF_THE_STATE
         for attempt in unattended(snapshot.attempts)
     )
 

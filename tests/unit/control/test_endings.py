@@ -44,6 +44,8 @@ def test_a_store_that_is_away_is_waited_out_longer_and_longer_and_costs_no_budge
         waited.append(begin_again(ring))
     assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert {each.cause_kind for each in ring.snapshot.attempts[1:]} == {"retry"}
+    begun_from = {each.resumed_from_step for each in ring.snapshot.attempts[1:]}
+    assert begun_from == {50}, "the checkpoint is not to blame"
     ring.kill()
     begin_again(ring)
     assert ring.snapshot.run.state == "running", "the budget for deaths is whole"

@@ -81,6 +81,9 @@ def goes_bad(ring: Ring) -> None:
     ring.train(last + 4, bad=range(last + 1, last + 5))
 
 
+PASSING = {"filesystem", "zombie_job"}
+"""They say nothing against the checkpoint."""
+
 HAPPENS: dict[str, Callable[[Ring], None]] = {
     "node_failure": killed,
     "gpu_crash": killed,
@@ -146,7 +149,8 @@ def test_no_logbook_leads_into_a_circle_or_onto_a_bad_checkpoint(name: str) -> N
             )
             assert checkpoint is None or checkpoint.state in {"committed", "trusted"}, row
             assert checkpoint is None or not checkpoint.abandoned, row
-            begun_from.append(attempt.resumed_from_checkpoint)
+            if row["kind"] not in PASSING:
+                begun_from.append(attempt.resumed_from_checkpoint)
         assert len(begun_from) <= MOST_ATTEMPTS, row
         for one in set(begun_from) - {None}:
             assert begun_from.count(one) <= TRIES_PER_CHECKPOINT, (row, begun_from)
