@@ -16,9 +16,7 @@ from control.snapshot import Attempt, RunSnapshot
 WINDOW = timedelta(hours=24)
 TRIES_PER_CHECKPOINT = 3
 NOT_OF_THE_STATE = frozenset({"passing", "lost", "moved"})
-"""Kinds of ends that say nothing against the checkpoint: a store or a node was away, or the run went
-over to another plan.
-"""
+"""Kinds of ends that say nothing against a checkpoint: a store or node was away, the plan changed."""
 RESTARTS = frozenset({"restart", "replan"})
 BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend", "import"})
 

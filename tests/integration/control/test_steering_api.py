@@ -83,6 +83,25 @@ def test_rules_that_do_not_exist_are_refused(here: Plane) -> None:
     assert answer.json()["problems"][0]["path"] == "rules"
 
 
+def test_a_c12_a_rule_that_would_go_below_min_nodes_is_a_conflict_at_submit(here: Plane) -> None:
+    rule = {
+        "name": "degrades",
+        "metric": "applied",
+        "when": {"condition": "below", "value": 0.5},
+        "mode": "act",
+        "actions": [{"action": "degrade"}],
+    }
+    here.admin.call("POST", "/v1/rules", rule)
+    few = spec(rules=["degrades"], placement={"nodes": 3, "min_nodes": 3})
+    answer = here.admin.call("POST", "/v1/runs", {"spec": few})
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert problem["path"] == "placement.min_nodes"
+    assert "forbids what the rule 'degrades' does" in problem["message"]
+    here.admin.call("POST", "/v1/rules/degrades/disable")
+    assert here.admin.call("POST", "/v1/runs", {"spec": few}).status_code == 201
+
+
 def test_the_same_key_submits_once(here: Plane) -> None:
     body = {"spec": spec(), "idempotency_key": "k1"}
     first = here.admin.post("/v1/runs", body, expect=201)
