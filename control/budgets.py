@@ -16,7 +16,7 @@ from control.snapshot import Attempt, RunSnapshot
 WINDOW = timedelta(hours=24)
 TRIES_PER_CHECKPOINT = 3
 NOT_OF_THE_STATE = frozenset({"passing", "lost", "moved"})
-"""Kinds of ends that say nothing against a checkpoint: a store or node was away, the plan changed."""
+"""Kinds of ends that say nothing against a checkpoint: something was away, or the plan changed."""
 RESTARTS = frozenset({"restart", "replan"})
 BEGUN_BY_A_PERSON = frozenset({"start", "resume", "restore", "amend", "import"})
 

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from control.api.context import Shell
 from control.db import chores, fleet, rulebook, tables
 from control.liveness import may_take_ranks
+from control.rules import packs
 from control.scheduler import fits
 from control.snapshot import Node
 from trainmaster import bands, document
@@ -82,17 +83,18 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> Checked:
 
 
 def _conflict(shell: Shell, spec: RunSpec) -> Problem | None:
-    """Return which rule that the spec asks for by name could never do what it is there for.
+    """Return which rule could never do what somebody has it there for.
 
-    Where the spec leaves the rules at `default` there is nothing to refuse: `placement.min_nodes`
-    holds, and a rule that would go below it says so when it fires.
+    Of the rules that come along nobody has asked for anything: `placement.min_nodes` holds, and one
+    that would go below it says so when it fires.
     """
-    if spec.placement.min_nodes < 2 or spec.rules == "default":
+    if spec.placement.min_nodes < 2:
         return None
+    came_along = {rule.name for rule in packs.load("default")} if spec.rules == "default" else set()
     with shell.db.read() as connection:
         rules = rulebook.active(connection, spec.rules)
     for rule in rules:
-        acts = rule.enabled and rule.mode != "observe"
+        acts = rule.enabled and rule.mode != "observe" and rule.name not in came_along
         if acts and any(action.action == "degrade" for action in rule.actions):
             return Problem(
                 "placement.min_nodes",

@@ -91,13 +91,14 @@ def test_a_c12_a_rule_that_would_go_below_min_nodes_is_a_conflict_at_submit(here
         "mode": "act",
         "actions": [{"action": "degrade"}],
     }
-    here.admin.call("POST", "/v1/rules", rule)
-    few = spec(rules=["degrades"], placement={"nodes": 3, "min_nodes": 3})
-    answer = here.admin.call("POST", "/v1/runs", {"spec": few})
-    assert answer.status_code == 422
-    [problem] = answer.json()["problems"]
-    assert problem["path"] == "placement.min_nodes"
-    assert "forbids what the rule 'degrades' does" in problem["message"]
+    here.admin.post("/v1/rules", {"rules": [rule]}, expect=201)
+    few = spec(placement={"nodes": 3, "min_nodes": 3})
+    for asked in (few, {**few, "rules": ["degrades"]}):
+        answer = here.admin.call("POST", "/v1/runs", {"spec": asked})
+        assert answer.status_code == 422
+        [problem] = answer.json()["problems"]
+        assert problem["path"] == "placement.min_nodes"
+        assert "forbids what the rule 'degrades' does" in problem["message"]
     here.admin.call("POST", "/v1/rules/degrades/disable")
     assert here.admin.call("POST", "/v1/runs", {"spec": few}).status_code == 201
 
