@@ -10,7 +10,7 @@ FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-fleet clean
+.PHONY: help setup run lint test matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-restore bench-fleet clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ lock: ## resolve pyproject.toml anew into requirements.lock
 BENCH_ARGS ?=
 bench-ingest: setup ## points/s from spool to SQL, logging cost, reads, beside other trackers (docs/bench.md)
 	$(BIN)/python -m bench.ingest --out test-results/bench $(BENCH_ARGS)
+
+bench-restore: setup ## a verified restore beside reading and hashing as many bytes (docs/bench.md)
+	$(BIN)/python -m bench.checkpoint.restore --out test-results/bench $(BENCH_ARGS)
 
 bench-fleet: setup ## thousands of simulated agents against two control planes (docs/bench.md)
 	$(BIN)/python -m bench.fleet --out test-results/bench $(BENCH_ARGS)

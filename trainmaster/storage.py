@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from trainmaster.errors import UserError
@@ -82,6 +82,27 @@ class Storage(Protocol):
 
     def delete_folder(self, path: str) -> None:
         """See to it that neither the folder nor anything in it is there."""
+        ...
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """A `Storage` that can read into memory that is there already."""
+
+    def read_into(
+        self,
+        path: str,
+        offset: int,
+        buffers: Sequence[memoryview],
+        seen: Callable[[memoryview], object],
+    ) -> int:
+        """Fill the buffers in turn with what is stored from `offset`; return the number of bytes,
+        fewer than fit only at the object's end.
+
+        Args:
+            seen: called with each piece in order, soon after it has come, so that who looks at it
+                finds it in the processor's cache.
+        """
         ...
 
 

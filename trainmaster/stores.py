@@ -7,15 +7,22 @@ neither is imported before a URL asks for it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from trainmaster.errors import IntegrityError, UnavailableError, UserError
-from trainmaster.storage import MEMORY_SCHEME, Opener, Storage, url_problem, without_secrets
+from trainmaster.storage import (
+    MEMORY_SCHEME,
+    Opener,
+    ReadsInto,
+    Storage,
+    url_problem,
+    without_secrets,
+)
 from trainmaster.verification import Report, verify
-from trainmaster.verified import Read, Size
+from trainmaster.verified import Read, ReadInto, Size
 
 Spend: TypeAlias = Callable[[int], None]
 
@@ -177,6 +184,43 @@ def readers(storage: Storage, folder: str) -> tuple[Read, Size]:
             raise _not_followed(name, error) from error
 
     return read, size
+
+
+def reader_into(storage: Storage, folder: str) -> ReadInto:
+    """Return how the files of `folder` are read into memory that is there already."""
+    if isinstance(storage, ReadsInto):
+        direct = storage
+
+        def read_direct(
+            name: str,
+            offset: int,
+            buffers: Sequence[memoryview],
+            seen: Callable[[memoryview], object],
+        ) -> int:
+            try:
+                return direct.read_into(f"{folder}/{name}", offset, buffers, seen)
+            except UserError as error:
+                raise _not_followed(name, error) from error
+
+        return read_direct
+    read, _ = readers(storage, folder)
+
+    def read_and_copy(
+        name: str,
+        offset: int,
+        buffers: Sequence[memoryview],
+        seen: Callable[[memoryview], object],
+    ) -> int:
+        data = memoryview(read(name, offset, sum(map(len, buffers))))
+        at = 0
+        for buffer in buffers:
+            piece = data[at : at + len(buffer)]
+            buffer[: len(piece)] = piece
+            seen(buffer[: len(piece)])
+            at += len(piece)
+        return at
+
+    return read_and_copy
 
 
 def _not_followed(name: str, error: UserError) -> IntegrityError:

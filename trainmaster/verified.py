@@ -8,9 +8,10 @@ what was expected and what was seen.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -37,6 +38,10 @@ Read = Callable[[str, int, int], bytes]
 """(name, offset, length) -> bytes, fewer only at the file's end.
 
 FileNotFoundError if it is not there; an OSError if it cannot be read.
+"""
+ReadInto = Callable[[str, int, Sequence[memoryview], Callable[[memoryview], object]], int]
+"""(name, offset, buffers, seen) -> bytes read, fewer than fit only at the file's end; `seen` is
+called with each piece in order. Raises as `Read` does.
 """
 NOTHING = "nothing"
 """What `IntegrityError.seen` says of a file that is not there."""
@@ -136,6 +141,10 @@ class VerifiedFile:
         self._coming: deque[tuple[int, Future[bytes]]] = deque()
         self._begin: Callable[[int], Future[bytes]] | None = None
 
+    def kept(self, index: int) -> bytes | None:
+        """Return a block without reading it, if it is the one that is kept."""
+        return self._kept[1] if self._kept is not None and self._kept[0] == index else None
+
     def release(self) -> None:
         """Forget the block that is kept."""
         self._kept = None
@@ -191,13 +200,37 @@ class VerifiedFile:
         self.read_bytes += len(data)
         return data
 
-    def _fetch(self, index: int) -> bytes:
+    def length_of(self, index: int) -> int:
+        """Return the number of bytes of a block."""
+        return min(BLOCK_BYTES, self.entry.bytes - index * BLOCK_BYTES)
+
+    def read_into(self, index: int, buffers: Sequence[memoryview], read_into: ReadInto) -> None:
+        """Read one block into buffers that together are as long as it is; their content is good
+        only when this returns. May be called by several threads at once.
+
+        Raises:
+            IntegrityError, UnavailableError: as `block`.
+        """
         start = index * BLOCK_BYTES
-        length = min(BLOCK_BYTES, self.entry.bytes - start)
+        digest = hashlib.sha256()
+        try:
+            num_bytes = read_into(self.name, start, buffers, digest.update)
+        except OSError as error:
+            raise _read_error(self.name, error) from error
+        if num_bytes != self.length_of(index):
+            raise _wrong_size(self.name, f"{self.entry.bytes} bytes", start + num_bytes)
+        self._check(index, f"sha256:{digest.hexdigest()}")
+
+    def _fetch(self, index: int) -> bytes:
+        start, length = index * BLOCK_BYTES, self.length_of(index)
         data = _read(self.name, start, length, self._read)
         if len(data) != length:
             raise _wrong_size(self.name, f"{self.entry.bytes} bytes", start + len(data))
-        expected, seen = self.entry.blocks[index], manifests.sha256(data)
+        self._check(index, manifests.sha256(data))
+        return data
+
+    def _check(self, index: int, seen: str) -> None:
+        expected = self.entry.blocks[index]
         if seen != expected:
             raise IntegrityError(
                 f"{self.name}: block {index}: expected {expected}, seen {seen}",
@@ -206,7 +239,6 @@ class VerifiedFile:
                 expected=expected,
                 seen=seen,
             )
-        return data
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:
         """Yield the bytes of the half-open range [start, end), block by block."""

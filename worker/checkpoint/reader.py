@@ -1,8 +1,8 @@
 """Restoring from a checkpoint: any part of any tensor, under any layout, verified before use.
 
 Each rank opens the checkpoint by itself and reads only the blocks that hold what it asks for. Bytes
-are hashed in memory and copied from that same memory, so that nothing can change in between; other
-threads read and hash the next blocks meanwhile. Nothing is unpickled.
+are hashed in the memory from which they are used, so that nothing can change in between. Nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,15 +18,15 @@ import torch
 
 from trainmaster import reshard
 from trainmaster.errors import IntegrityError, UserError
-from trainmaster.manifest import BLOCK_BYTES, Manifest, ShardEntry
+from trainmaster.manifest import Manifest, ShardEntry
 from trainmaster.storage import Storage
-from trainmaster.stores import folder_below, open_location, readers, refuse_if_away
+from trainmaster.stores import folder_below, open_location, reader_into, readers, refuse_if_away
 from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan
 from trainmaster.tiling import Box, whole_shape
 from trainmaster.verified import (
     NOTHING,
     Read,
-    Shards,
+    ReadInto,
     Size,
     VerifiedFile,
     checked_spans,
@@ -34,14 +34,15 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
+from worker.checkpoint.filling import Segment, fill
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
 
 MAX_THREADS: Final = 4
 """That read and hash at once; never more than there are cores to use."""
-MAX_BUFFERED_BLOCKS: Final = MAX_THREADS + 3
-"""In memory at once: one in each thread, one that waits, one being taken, one just copied from."""
+MAX_BUFFERED_BLOCKS: Final = MAX_THREADS + 2
+"""In memory at once: one under way in each thread, one that waits, one with the file's header."""
 
 
 class CheckpointMismatchError(UserError):
@@ -101,7 +102,8 @@ def open_checkpoint(
             refuse_if_away(storage)
         raise
     state = read_state(manifest, read, size)
-    return OpenCheckpoint(location_url, manifest, seen, state, read, size)
+    direct = reader_into(storage, folder)
+    return OpenCheckpoint(location_url, manifest, seen, state, read, size, direct)
 
 
 class OpenCheckpoint:
@@ -121,6 +123,7 @@ class OpenCheckpoint:
         state: dict[str, Any],
         read: Read,
         size: Size,
+        read_into: ReadInto,
     ) -> None:
         self.location = location
         self.manifest = manifest
@@ -128,11 +131,13 @@ class OpenCheckpoint:
         self.state = state
         self._read = read
         self._size = size
+        self._read_into = read_into
 
     def load(self, tensors: Mapping[str, torch.Tensor | Shard]) -> Loaded:
         """Fill the given tensors, in place, with what the checkpoint holds under their names.
 
-        Nothing is cast. When it raises, the tensors hold a mixture: throw them away.
+        Nothing is cast. When it raises, the tensors hold a mixture of bytes, some never verified:
+        throw them away.
 
         Raises:
             CheckpointMismatchError: a name is not in the checkpoint, or has another shape or dtype;
@@ -163,7 +168,8 @@ class OpenCheckpoint:
             for name in sorted(moves):
                 file = VerifiedFile(name, self.manifest.files[name], self._read)
                 file.check_size(self._size)
-                _fill(file, moves[name], expected[name], threads, ahead=num_threads + 1)
+                segments = _segments(moves[name], checked_spans(file, expected[name]))
+                read_bytes += fill(file, segments, self._read_into, threads, ahead=num_threads + 1)
                 read_bytes += file.read_bytes
         finally:
             threads.shutdown(cancel_futures=True)
@@ -204,37 +210,12 @@ class OpenCheckpoint:
             yield _Move(entries[fetch.index], boxes[fetch.index], fetch.part, wanted, target)
 
 
-def _fill(
-    file: VerifiedFile, moves: list[_Move], expected: Shards, threads: Executor, *, ahead: int
-) -> None:
-    spans = checked_spans(file, expected)
-    moves = sorted(moves, key=lambda move: spans[move.shard.key].start)
-    file.expect(_blocks(moves, spans), threads, ahead=ahead)
-    for move in moves:
-        for source, target, length in _ranges(move, spans):
-            place = target
-            for piece in file.pieces(source, source + length):
-                move.target[place : place + len(piece)] = piece
-                place += len(piece)
-
-
-def _ranges(move: _Move, spans: Mapping[str, TensorSpan]) -> Iterator[tuple[int, int, int]]:
-    """Yield (byte of the file, byte of the target, number of bytes), ascending in both."""
-    start, item = spans[move.shard.key].start, DTYPE_BYTES[move.shard.dtype]
-    for run in reshard.runs(move.part, move.stored, move.wanted):
-        yield start + run.source * item, run.target * item, run.length * item
-
-
-def _blocks(moves: Iterable[_Move], spans: Mapping[str, TensorSpan]) -> Iterator[int]:
-    """Yield the blocks that hold what is moved, each once, ascending."""
-    newest = -1
-    for move in moves:
-        for source, _, length in _ranges(move, spans):
-            for index in range(
-                max(newest + 1, source // BLOCK_BYTES), -(-(source + length) // BLOCK_BYTES)
-            ):
-                yield index
-                newest = index
+def _segments(moves: Iterable[_Move], spans: Mapping[str, TensorSpan]) -> Iterator[Segment]:
+    for move in sorted(moves, key=lambda move: spans[move.shard.key].start):
+        start, item = spans[move.shard.key].start, DTYPE_BYTES[move.shard.dtype]
+        for run in reshard.runs(move.part, move.stored, move.wanted):
+            place, length = run.target * item, run.length * item
+            yield start + run.source * item, move.target[place : place + length]
 
 
 def _box(entry: ShardEntry) -> Box:
