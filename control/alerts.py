@@ -82,6 +82,7 @@ def _fire(turn: Turn, judgement: Judgement, generation: int) -> None:
         scope=judgement.scope,
         first_bad_step=change.first_bad_step,
         severity=judgement.rule.severity,
+        **({"silenced": True} if turn.snapshot.is_silenced(judgement.rule.name) else {}),
     )
 
 
@@ -123,4 +124,5 @@ def _end(turn: Turn, alert: Alert, because: str) -> None:
             rule=alert.rule,
             scope=alert.scope,
             first_bad_step=alert.first_bad_step,
+            **({"silenced": True} if turn.snapshot.is_silenced(alert.rule) else {}),
         )

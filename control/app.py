@@ -14,6 +14,7 @@ from control.api import (
     alertmanager,
     alerts,
     backtest,
+    channels,
     checkpoints,
     errors,
     imports,
@@ -36,6 +37,7 @@ from control.grafana.errands import GrafanaErrands
 from control.grafana.server import connect
 from control.group_commit import GroupCommit
 from control.lead import Lead
+from control.notify.sender import Sender
 from control.settings import Settings
 from control.upkeep import Upkeep
 from trainmaster import __version__
@@ -106,7 +108,7 @@ def create_app(
     errors.install(app)
     for module in (
         *(system, access, nodes, runs, timelines, imports, requests, checkpoints, backtest, rules),
-        *(alerts, silences, alertmanager, plan),
+        *(alerts, silences, alertmanager, channels, plan),
     ):
         app.include_router(module.router)
     return app
@@ -122,8 +124,8 @@ def _errands(
         scrub_days=settings.scrub_days,
         scrub_bytes_per_s=settings.scrub_bytes_per_s,
     )
-    if settings.grafana is None:
-        return upkeep.all()
-    server = connect(settings.grafana.url, settings.grafana.token)
-    grafana = GrafanaErrands(db, clock, server, settings.grafana.prometheus_url)
-    return [*upkeep.all(), *grafana.all()]
+    errands = [*upkeep.all(), *Sender(db, clock, settings.channels).all()]
+    if settings.grafana is not None:
+        server = connect(settings.grafana.url, settings.grafana.token)
+        errands += GrafanaErrands(db, clock, server, settings.grafana.prometheus_url).all()
+    return errands

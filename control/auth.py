@@ -90,6 +90,8 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/incidents/{incident}"): VIEWER,
     ("POST", "/v1/incidents/{incident}/approve"): OPERATOR,
     ("POST", "/v1/incidents/{incident}/dismiss"): OPERATOR,
+    ("GET", "/v1/channels"): VIEWER,
+    ("POST", "/v1/channels/{name}/test"): OPERATOR,
     ("GET", "/v1/silences"): VIEWER,
     ("POST", "/v1/silences"): OPERATOR,
     ("DELETE", "/v1/silences/{silence}"): OPERATOR,

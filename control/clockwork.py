@@ -20,7 +20,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
-from control.db import chores, rollups, sealing, tables, timelines
+from control.db import chores, outbox, rollups, sealing, tables, timelines
 from control.db.ageing import Ages
 from control.db.engine import Database
 from control.db.faults import UnreadableError
@@ -178,6 +178,7 @@ class Clockwork:
             if self._ages.kept is not None:
                 timelines.remove_old(connection, before=now - self._ages.kept)
             ended = now - KEEP_ENDED_TOKENS
+            outbox.forget(connection, now=now)
             connection.execute(
                 delete(tables.tokens).where(or_(t.expires_at < ended, t.revoked_at < ended))
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from control.channel_file import ChannelSpec, read_file
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
 
@@ -71,6 +72,7 @@ class Settings:
     scrub_days: int = 30
     scrub_bytes_per_s: int = 50_000_000
     grafana: GrafanaSettings | None = None
+    channels: tuple[ChannelSpec, ...] = ()
 
     @property
     def drain_s(self) -> float:
@@ -120,6 +122,7 @@ class Settings:
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
             samples_exact_days=exact,
             samples_days=kept,
+            channels=_channels(text("CHANNELS_FILE", "")),
             external_actions=_actions(text("EXTERNAL_ACTIONS", "cordon,checkpoint")),
             scrub_days=_days("SCRUB_DAYS", text("SCRUB_DAYS", "30")),
             scrub_bytes_per_s=_bytes("SCRUB_BYTES_PER_S", text("SCRUB_BYTES_PER_S", "50000000")),
@@ -166,6 +169,10 @@ def _seconds(name: str, text: str, least: float) -> float:
     if least <= value <= 3600:
         return value
     raise UserError(f"TRAINMASTER_{name} is {text!r}; write seconds, from {least:g} to 3600")
+
+
+def _channels(path: str) -> tuple[ChannelSpec, ...]:
+    return read_file(Path(path)) if path else ()
 
 
 def _actions(text: str) -> frozenset[str]:

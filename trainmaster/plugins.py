@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from trainmaster import actions, conditions, schedules
 from trainmaster.actions import Chooser
 from trainmaster.conditions import CustomCondition
-from trainmaster.errors import Problem, SpecError, UserError
+from trainmaster.errors import ConflictError, Problem, SpecError, UserError
+from trainmaster.notification import ChannelKind
 from trainmaster.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SCHEDULE_GROUP = "trainmaster.schedules"
 CONDITION_GROUP = "trainmaster.conditions"
 ACTION_GROUP = "trainmaster.actions"
+CHANNEL_GROUP = "trainmaster.channels"
 
 Part = TypeVar("Part")
 
@@ -185,6 +187,24 @@ def add_rule_parts(
         conditions.add(_loaded(entry, CustomCondition, "condition"))
     for entry in choosers:
         actions.add(_loaded(entry, Chooser, "chooser of actions"))
+
+
+def channel_kinds(installed: Iterable[EntryPoint] | None = None) -> dict[str, ChannelKind]:
+    """Return the kinds of notification channels that are installed under the entry point group
+    `trainmaster.channels`, by name.
+
+    Raises:
+        UserError: one cannot be loaded, or is none.
+        ConflictError: two have one name.
+    """
+    if installed is None:
+        installed = entry_points(group=CHANNEL_GROUP)
+    kinds: dict[str, ChannelKind] = {}
+    for entry in installed:
+        kind = _loaded(entry, ChannelKind, "kind of channel")
+        if kinds.setdefault(kind.name, kind) is not kind:
+            raise ConflictError(f"there are two kinds of channel named {kind.name!r}")
+    return kinds
 
 
 def _loaded(entry: EntryPoint, kind: type[Part], what: str) -> Part:

@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from control.db import chores, copies, history, interventions, tables
+from control.db import chores, copies, history, interventions, outbox, tables
 from control.db.upsert import upsert
 from control.db.values import number_word, plain
 from control.decision import (
@@ -85,6 +85,7 @@ def apply(connection: Connection, decision: Decision, *, touched: int, now: date
     interventions.carry_out(connection, decision, generation, now)
     for chore in decision.chores:
         chores.ask(connection, chore.kind, chore.args, now=now, run=run, node=chore.node)
+    outbox.enqueue(connection, run, generation, decision.events, now=now)
     for event in decision.events:
         history.record(
             connection,

@@ -1,4 +1,4 @@
-"""silences, and alerts from outside
+"""silences, alerts from outside, and the outbox of notifications
 
 Only adds tables that older control planes do not know.
 
@@ -63,8 +63,34 @@ def upgrade() -> None:
     )
     op.create_index("ix_external_alerts_run", "external_alerts", ["run"])
 
+    op.create_table(
+        "notifications",
+        sa.Column("id", _ROW_NUMBER, nullable=False),
+        sa.Column("key", sa.String(400), nullable=False),
+        sa.Column("run", sa.String(200), nullable=False),
+        sa.Column("kind", sa.String(80), nullable=False),
+        sa.Column("about", sa.String(200), nullable=True),
+        sa.Column("severity", sa.String(40), nullable=False),
+        sa.Column("title", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("channels", sa.JSON(none_as_null=True), nullable=True),
+        sa.Column("state", sa.String(40), nullable=False),
+        sa.Column("deliveries", sa.JSON(), nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("next_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(["run"], ["runs.id"], name="fk_notifications_run_runs"),
+        sa.PrimaryKeyConstraint("id", name="pk_notifications"),
+        sa.UniqueConstraint("key", name="uq_notifications_key"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_notifications_state_next_at", "notifications", ["state", "next_at"])
+    op.create_index("ix_notifications_run_about", "notifications", ["run", "about"])
+
 
 def downgrade() -> None:
+    op.drop_index("ix_notifications_run_about", table_name="notifications")
+    op.drop_index("ix_notifications_state_next_at", table_name="notifications")
+    op.drop_table("notifications")
     op.drop_index("ix_external_alerts_run", table_name="external_alerts")
     op.drop_table("external_alerts")
     op.drop_index("ix_silences_ends_at", table_name="silences")

@@ -13,6 +13,7 @@ from trainmaster.cli import (
     adoption,
     answers,
     backtest,
+    channels,
     checkpoints,
     doctor,
     drill,
@@ -85,6 +86,7 @@ def build() -> typer.Typer:
         app.command()(command)
     app.command("import")(adoption.adopt)
     app.add_typer(rules.app, name="rules")
+    app.add_typer(channels.app, name="channels")
     app.add_typer(tokens.app, name="token")
     rules.app.command("test")(backtest.run_tests)
     add_later_commands(app)

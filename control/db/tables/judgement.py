@@ -123,3 +123,25 @@ external_alerts = Table(
     Index(None, "run"),
     sqlite_autoincrement=True,
 )
+
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("id", ROW_NUMBER, primary_key=True),
+    Column("key", String(400), nullable=False, unique=True),
+    Column("run", ID, ForeignKey("runs.id"), nullable=False),
+    Column("kind", String(80), nullable=False),
+    Column("about", String(200)),
+    Column("severity", WORD, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("channels", JSON(none_as_null=True)),
+    Column("state", WORD, nullable=False),
+    Column("deliveries", JSON, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("next_at", Instant, nullable=False),
+    Index(None, "state", "next_at"),
+    Index(None, "run", "about"),
+    sqlite_autoincrement=True,
+)
+"""The outbox."""

@@ -1,0 +1,1 @@
+"""Notifications: the outbox is emptied into the channels that the settings name."""
