@@ -161,7 +161,7 @@ class Absence:
         is_carried = last < 0
         missed = places - last + np.where(is_carried, self._missed[member], 0)
         # A period is the distance between the last two values.
-        gaps = np.diff(told, prepend=told[:1] - 1 - self._missed[member])
+        gaps = np.diff(told, prepend=-1 - self._missed[member])
         if len(gaps) and not self._was_told[member]:
             gaps[0] = 1
         known = np.concatenate([[self._period[member]], gaps])

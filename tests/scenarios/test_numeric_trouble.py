@@ -21,7 +21,9 @@ def drill_ahead(ring: Ring, run: str, *options: object) -> int:
 
 
 def nan_rule(ring: Ring) -> dict[str, object]:
-    return next(each for each in ring.json("rules", "list") if each["metric"] == "grad_norm")
+    return next(
+        each for each in ring.json("rules", "list") if each["name"] == "gradient not finite"
+    )
 
 
 def test_the_rule_is_in_sql_and_is_edited_by_command(ring: Ring):
