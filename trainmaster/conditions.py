@@ -92,7 +92,7 @@ class MissingFor(Part):
 
 class Frozen(Part):
     """Bad while the value is, to the bit, what it was the last `steps` times it was measured. One
-    that has never changed is not measured, rather than frozen.
+    that repeated as often as it changed before is constant by nature, rather than frozen.
     """
 
     condition: Literal["frozen"]

@@ -183,40 +183,51 @@ class Repeated:
     def __init__(self, condition: Frozen, metric: str, num_members: int) -> None:
         self._metric = metric
         self._steps = condition.steps
-        self._last = np.full(num_members, math.nan)
-        self._length = np.zeros(num_members, dtype=np.int64)
-        self._since = np.zeros(num_members, dtype=np.int64)
-        self._has_changed = np.zeros(num_members, dtype=bool)
+        self._series = [_Repeats() for _ in range(num_members)]
 
     def signs(self, frame: Frame, exempt: Bools) -> Signs:
         column = frame.column(self._metric).without(exempt)
         codes = np.zeros(column.values.shape, dtype=np.int8)
         since = np.broadcast_to(frame.steps, codes.shape).copy()
-        for member in range(len(frame.members)):
-            self._one(frame, column, member, codes, since)
+        for member, series in enumerate(self._series):
+            where = np.flatnonzero(column.finite[member])
+            if len(where):
+                length, begun, lively = series.add(column.values[member][where], frame.steps[where])
+                bad = (length >= self._steps) & lively
+                codes[member][where] = np.where(bad, signs.BAD, signs.GOOD)
+                since[member][where] = np.where(bad, begun, frame.steps[where])
         found = signs.plain(frame, codes)
         return Signs(codes, since, found.counts, found.bars)
 
-    def _one(self, frame: Frame, column: Column, member: int, codes: Codes, since: Ints) -> None:
-        where = np.flatnonzero(column.finite[member])
-        if not len(where):
-            return
-        values = column.values[member][where]
-        before = np.concatenate([[self._last[member]], values[:-1]])
+
+class _Repeats:
+    """How often in a row the newest value of one series has repeated the one before."""
+
+    def __init__(self) -> None:
+        self._last = math.nan
+        self._length = 0
+        self._since = 0
+        self._balance = 0  # changes less repeats, before the present row of repeats
+
+    def add(self, values: Floats, steps: Ints) -> tuple[Ints, Ints, Bools]:
+        """Return at each value the repeats in a row that end there, the step of the first of them,
+        and whether the series changed more often than it repeated before.
+        """
+        before = np.concatenate([[self._last], values[:-1]])
         same = values == before
         places = np.arange(len(values))
         changed = np.maximum.accumulate(np.where(same, -1, places))
-        length = places - changed + np.where(changed < 0, self._length[member], 0)
-        carried = (changed < 0) & (self._length[member] > 0)
-        steps = frame.steps[where]
-        first_repeat = steps[np.minimum(changed + 1, len(values) - 1)]
-        begun = np.where(carried, self._since[member], first_repeat)
-        ever = np.logical_or.accumulate(~same & ~np.isnan(before)) | self._has_changed[member]
-        bad = same & (length >= self._steps) & ever
-        codes[member][where] = np.where(bad, signs.BAD, signs.GOOD)
-        since[member][where] = np.where(bad, begun, steps)
-        self._last[member], self._length[member] = values[-1], length[-1]
-        self._since[member], self._has_changed[member] = begun[-1], bool(ever[-1])
+        is_carried = changed < 0
+        length = places - changed + np.where(is_carried, self._length, 0)
+        first = steps[np.minimum(changed + 1, len(values) - 1)]
+        begun = np.where(is_carried & (self._length > 0), self._since, first)
+        # The very first value is neither a change nor a repeat.
+        moves = np.where(same, -1, np.where(np.isnan(before), 0, 1))
+        total = self._balance - self._length + np.cumsum(moves)
+        balance = np.where(is_carried, self._balance, total[changed])
+        self._last, self._length = float(values[-1]), int(length[-1])
+        self._since, self._balance = int(begun[-1]), int(balance[-1])
+        return length, begun, balance > 0
 
 
 class AgainstPast:

@@ -1,4 +1,4 @@
-"""The ladder for numeric trouble, patience, probation against the pre-incident trend, and rules that
+"""The ladder for numeric trouble, patience, probation against the trend before it, and rules that
 ask.
 """
 
