@@ -15,7 +15,7 @@ from control.rules.baseline import Baseline
 from control.rules.comparing import BestPeer, OwnPast, ReplicaSpread
 from control.rules.frame import Bools, Column, Floats, Frame, Ints
 from control.rules.rolling import RollingMedian
-from control.rules.signs import Codes, Signs
+from control.rules.signs import Signs
 from trainmaster.conditions import (
     CUSTOM,
     Above,
