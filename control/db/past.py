@@ -50,14 +50,15 @@ def history(connection: Connection, run: str, metrics: Iterable[str]) -> History
     return history_of(
         run,
         steps.tolist(),
-        {name: _column([series], steps) for name, series in told.items() if len(series)},
+        _measured({name: _column([series], steps) for name, series in told.items()}),
         at=at.tolist(),
         begins=begins.tolist(),
-        of_ranks={
-            name: _column([found.get(seat.rank) for seat in seats], steps)
-            for name, found in ranks.items()
-            if found
-        },
+        of_ranks=_measured(
+            {
+                name: _column([found.get(seat.rank) for seat in seats], steps)
+                for name, found in ranks.items()
+            }
+        ),
         seats=seats,
         notes=notes,
         planned_bubble=planned_bubble(attempts[-1].plan) if attempts else None,
@@ -80,6 +81,11 @@ def _seats(attempts: Sequence[Attempt]) -> tuple[Seat, ...]:
     return tuple(
         Seat(role.rank, role.replica, role.stage, role.node) for role in roles(attempts[-1].plan)
     )
+
+
+def _measured(columns: dict[str, Column]) -> dict[str, Column]:
+    """Return those of which anything was ever told."""
+    return {name: column for name, column in columns.items() if column.measured.any()}
 
 
 def _column(found: Sequence[Series | None], steps: Ints) -> Column:

@@ -1,0 +1,166 @@
+"""Rules tried over HTTP on runs, by their stored points, and on CSVs; rules that look at ranks;
+packs that are renewed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from control.clock import SystemClock
+from control.db import rulebook, tables
+from control.db.engine import Database
+from control.db.load import Memory, load
+from control.rules import packs
+from control.rules.watching import Watches, judge_all
+from tests.integration.control.api import Plane
+from tests.integration.control.api import plane as served
+from tests.integration.control.scene import Scene, columns, plan
+from trainmaster.home import Home
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+SPIKY = """
+rules:
+  - name: three times
+    metric: loss
+    when: {condition: ratio_to_median, above: 3, window: 16, min_samples: 8}
+tests:
+  - {rule: three times, series: {loss: [1, 1, 1, 1, 1, 1, 1, 1, 5]}, expect: {fired_step: 9}}
+"""
+SLOW = """
+rules:
+  - name: slower
+    metric: compute_s
+    scope: rank
+    when: {condition: relative_to_best_peer, below: 0.5, window: 4}
+"""
+
+
+@pytest.fixture
+def here(db: Database, tmp_path: Path) -> Iterator[Plane]:
+    with served(db, Home(tmp_path / "home"), SystemClock()) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(here: Plane) -> Scene:
+    made = Scene(here.db, SystemClock())
+    made.sync()
+    made.submit()
+    made.begin()
+    made.decide(state="running")
+    return made
+
+
+def test_rules_are_tried_on_the_stored_points_of_runs_and_on_csvs(
+    here: Plane, scene: Scene
+) -> None:
+    losses = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 5.0, 1.0]
+    scene.sync(scene.batch(0, 99, samples=columns(range(1, 12), loss=losses)))
+    viewer = here.people["viewer"]
+    text = "step,loss\n" + "".join(f"{step},{value}\n" for step, value in enumerate(losses, 1))
+    of_run, of_csv = viewer.post(
+        "/v1/backtest",
+        {"text": SPIKY, "runs": [scene.run], "csv": [{"name": "a.csv", "text": text}]},
+    )
+    assert (of_run["source"], of_csv["source"]) == (scene.run, "a.csv")
+    [finding] = of_run["findings"]
+    assert (finding["first_bad_step"], finding["fired_step"]) == (10, 10)
+    assert of_csv["findings"] == of_run["findings"]
+    by_default = viewer.post("/v1/backtest", {"rules": "default", "runs": [scene.run]})
+    assert by_default[0]["steps"] == 11
+    assert "slow rank" in by_default[0]["not_applicable"]
+
+
+def test_what_cannot_be_tried_is_refused_with_what_is_wrong(here: Plane, scene: Scene) -> None:
+    viewer = here.people["viewer"]
+    for body, told in (
+        ({"rules": "default"}, "give runs or csv"),
+        ({"rules": "nobody's", "runs": [scene.run]}, "no rule or pack named"),
+        ({"text": "rules: [{name: x}]", "runs": [scene.run]}, "rules[0].metric"),
+        ({"rules": "default", "csv": [{"name": "a", "text": "loss\n1\n"}]}, "no column `step`"),
+        ({"rules": "default", "csv": [{"name": "a", "text": "step,loss\n1,x\n"}]}, "number"),
+        ({"rules": "default", "runs": ["r0123456789"]}, "r0123456789"),
+    ):
+        answer = viewer.call("POST", "/v1/backtest", body)
+        assert answer.status_code in {400, 404, 422}, answer.text
+        assert told in answer.text
+    assert viewer.post("/v1/rules/test", {"text": SPIKY}) == {"tests": 1, "failed": []}
+    wrong = SPIKY.replace("fired_step: 9", "fired_step: 8")
+    assert (
+        "fired at 9, expected at 8" in viewer.post("/v1/rules/test", {"text": wrong})["failed"][0]
+    )
+
+
+def test_a_rule_on_ranks_names_the_rank_live_as_in_a_back_test(here: Plane, scene: Scene) -> None:
+    scene.begin(2, parent=1, under=plan(replicas=2, stages=1))
+    here.people["operator"].post("/v1/rules", {"text": SLOW}, expect=201)
+    times = {0: [1.0] * 20, 1: [1.0] * 10 + [3.0] * 10}
+    memory, watches = Memory(), Watches()
+    seen = []
+    for start in (0, 7, 14):
+        for rank, own in times.items():
+            steps = range(start + 1, min(start + 7, 20) + 1)
+            told = columns(steps, compute_s=own[start : start + 7])
+            scene.sync(scene.batch(start, start + 7, rank=rank, generation=2, samples=told))
+        with scene.db.read() as connection:
+            found = load(
+                connection,
+                scene.run,
+                now=scene.clock.now(),
+                control_up_since=None,
+                memory=memory,
+            )
+        assert found is not None
+        judged = [each for each in watches.judge(found.snapshot) if each.rule.name == "slower"]
+        anew = [each for each in judge_all(found.snapshot) if each.rule.name == "slower"]
+        assert judged == anew, "what is remembered is what comes out anew"
+        seen.append({each.scope: each.state for each in judged})
+    assert seen[-1] == {"rank 0": "inactive", "rank 1": "firing"}
+    body = {"text": SLOW, "runs": [scene.run]}
+    [tried] = here.people["viewer"].post("/v1/backtest", body)
+    assert [each["scope"] for each in tried["findings"]] == ["rank 1"]
+
+
+def test_a_nan_in_the_stored_points_is_tried_as_one(here: Plane, scene: Scene) -> None:
+    norms = [1.0, math.nan, math.inf, math.nan, 1.0]
+    scene.sync(scene.batch(0, 9, samples=columns(range(1, 6), grad_norm=norms)))
+    [tried] = here.people["viewer"].post("/v1/backtest", {"runs": [scene.run]})
+    rollback = [each for each in tried["findings"] if each["action"] == "rollback"]
+    assert [each["rule"] for each in rollback] == ["gradient not finite"]
+
+
+def test_packs_are_renewed_but_for_what_somebody_has_touched(here: Plane) -> None:
+    operator = here.people["operator"]
+    operator.call("PATCH", "/v1/rules/high memory", {"set": {"when.value": 0.8, "when.clear": 0.7}})
+    r = tables.rules.c
+    with here.db.write() as connection:
+        old = {**packs.load("quiet")[0].to_json(), "description": "of the release before"}
+        connection.execute(update(tables.rules).where(r.name == old["name"]).values(body=old))
+        renewed = [
+            rulebook.seed(connection, packs.load(name), pack=name, now=NOW) for name in packs.NAMES
+        ]
+    assert renewed == [0, 1]
+    assert operator.get("/v1/rules/high memory")["when"]["value"] == 0.8
+    assert operator.get(f"/v1/rules/{old['name']}")["description"] != "of the release before"
+
+
+def test_rules_that_nobody_could_carry_out_or_judge_are_refused(here: Plane) -> None:
+    operator = here.people["operator"]
+    sound = {"name": "x", "metric": "loss", "when": {"condition": "above", "value": 1}}
+    for changes, told in (
+        ({"metric": "los"}, "not a metric"),
+        ({"when": {"condition": "above", "value": 1, "metric": "Loss"}}, "not a metric"),
+        ({"metric": "tokens_per_s", "scope": "rank"}, "is of the whole run"),
+        ({"scope": "run", "when": {"condition": "relative_to_best_peer"}}, "needs a scope"),
+        ({"mode": "ask"}, "nothing to ask about"),
+        ({"when": {"condition": "custom", "name": "nobody's"}}, "no installed condition"),
+    ):
+        answer = operator.call("POST", "/v1/rules", {"rules": [{**sound, **changes}]})
+        assert answer.status_code == 422, answer.text
+        assert told in answer.text
