@@ -110,17 +110,20 @@ class Checkpointer:
     def _is_due_for_store(self, step: int) -> bool:
         return step < self._course.train.steps and (step - self._anchor) % self._every == 0
 
-    def save(self, position: Position) -> str | None:
+    def save(self, position: Position, *, last: bool = False) -> str | None:
         """Commit the state after `position.step`; return why that failed, the same on every rank,
         or None.
 
         What is committed already is not written again. A failure costs a checkpoint, not the run.
+
+        Args:
+            last: the ranks end after it, so that nothing need stay in memory.
         """
         if position.step == self._last_step:
             return None
         because = self._outcome(position.step)
         if because is not None:
-            self._begin(position, may_skip=False)
+            self._begin(position, may_skip=False, to_memory=not last)
             because = self._outcome(position.step)
         return because
 
@@ -132,7 +135,14 @@ class Checkpointer:
         """
         self._saver.close(forget=forget)
 
-    def _begin(self, position: Position, *, may_skip: bool, to_store: bool = True) -> None:
+    def _begin(
+        self,
+        position: Position,
+        *,
+        may_skip: bool,
+        to_store: bool = True,
+        to_memory: bool = True,
+    ) -> None:
         pace = {"step_time_s": self._steps_s / self._steps} if self._steps else {}
         self._steps, self._steps_s = 0, 0.0
         stall_s = self._saver.begin(
@@ -140,6 +150,7 @@ class Checkpointer:
             self._tensors(),
             self._state(position) if self._parts.role.rank == 0 else None,
             to_store=to_store,
+            to_memory=to_memory,
             may_skip=may_skip,
             pace=pace,
         )

@@ -190,7 +190,7 @@ class Training:
         """Take the last checkpoint and tell the digest of the weights."""
         self._telemetry.flush()
         step = max(self._start.step, self._last_step)
-        because = self._save(step)
+        because = self._save(step, last=True)
         self._spool.pulse.enter(Section.ENDING)
         if because is not None:
             raise OSError(f"the last checkpoint could not be taken: {because}")
@@ -243,18 +243,18 @@ class Training:
         if word is OrderWord.RELEASE and not held:
             return "the run is not held"
         if word in {OrderWord.CHECKPOINT, OrderWord.STOP}:
-            return self._save(step)
+            return self._save(step, last=word is OrderWord.STOP)
         if word is OrderWord.TIMELINE:
             self._recorder.ask(step + 1)
         return None
 
-    def _save(self, step: int) -> str | None:
+    def _save(self, step: int, *, last: bool = False) -> str | None:
         """Take a checkpoint after `step`; return why not, or None. What was measured until here is
         written first.
         """
         self._telemetry.flush()
         self._spool.pulse.enter(Section.CHECKPOINT, step)
-        return self._checkpointer.save(self._position(step))
+        return self._checkpointer.save(self._position(step), last=last)
 
     def _position(self, step: int) -> Position:
         return Position(step, self._stepper.applied_updates, self._stepper.loss_scale)

@@ -8,21 +8,31 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.ranks import Generation, plan_of, started, tiny_spec, trained
-from trainmaster.orders import Drill
+from trainmaster.orders import Order
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 from trainmaster.wire import Resume
 
-STEPS = 6
-KILLED_AT = 5
+STEPS = 4
 
 
-def killed(folder: Path, spec: RunSpec, plan: Plan, **options: object) -> Generation:
-    """A generation whose first rank dies without a word."""
-    drill = Drill(id=1, fault="kill", rank=0, at_step=KILLED_AT)
-    with started(folder, spec, plan, drills=[drill], memory=True, **options) as generation:  # type: ignore[arg-type]
+def killed(folder: Path, spec: RunSpec, plan: Plan) -> Generation:
+    """A generation that is held after its first step, keeps the state of that, and is killed."""
+    hold, save = Order(seq=1, kind="hold"), Order(seq=2, kind="checkpoint")
+    with started(folder, spec, plan, orders=[hold], memory=True) as generation:
+        if spec.checkpoint.memory_every_steps == 0:
+            generation.tell(save)
+        generation.wait_for(lambda: generation.events("state_kept"))
+        for process in generation.processes:
+            process.kill()
         generation.join()
     return generation
+
+
+def resume_of(told: dict[str, object]) -> Resume:
+    """The state that an event tells of, as the control plane would name it."""
+    names = ("checkpoint", "step", "location", "manifest_sha256")
+    return Resume.model_validate({name: told[name] for name in names})
 
 
 def spec_of(corpus: Path, **checkpoint: object) -> RunSpec:
@@ -48,17 +58,16 @@ def straight(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Generati
     return trained(folder, spec, plan_of(spec, replicas=2))
 
 
-def test_a_crashed_run_goes_on_without_its_store(
+def test_a_crashed_run_goes_on_without_its_store_and_without_one_of_its_nodes(
     tmp_path: Path, corpus: Path, straight: Generation
 ) -> None:
     spec = spec_of(corpus)
-    plan = placed(plan_of(spec, replicas=2), "one", "two")
-    first = killed(tmp_path, spec, plan, checkpoint_every=4)
+    plan = plan_of(spec, replicas=2)
+    first = killed(tmp_path, spec, placed(plan, "one", "two"))
     [kept] = first.events("state_kept")
-    assert (kept["step"], kept["stored"], kept["copies"]) == (4, True, 2)
+    assert (kept["step"], kept["stored"], kept["copies"]) == (1, True, 2)
     shutil.rmtree(tmp_path / "checkpoints")
-    # Node "one" is lost too; what its ranks held lies at its neighbour.
-    shutil.rmtree(tmp_path / "memory" / "one")
+    shutil.rmtree(tmp_path / "memory" / "one")  # what its ranks held lies at its neighbour too
     second = trained(
         tmp_path,
         spec,
@@ -68,40 +77,42 @@ def test_a_crashed_run_goes_on_without_its_store(
         memory=True,
     )
     [restored] = second.events("checkpoint_restored")
-    assert (restored["step"], restored["source"]) == (4, "memory")
-    assert list(second.rows()) == [5, 6]
+    assert (restored["step"], restored["source"]) == (1, "memory")
+    assert list(second.rows()) == [2, 3, 4]
     assert second.weights_sha256() == straight.weights_sha256()
     left = [path for path in (tmp_path / "memory").rglob("*") if path.is_file()]
     assert left == [], "who ends in order leaves nothing in memory"
 
 
-def test_a_state_in_memory_alone_is_newer_and_one_that_is_damaged_is_not_used(
+def test_one_goes_on_from_a_state_that_lay_in_memory_alone(
     tmp_path: Path, corpus: Path, straight: Generation
 ) -> None:
-    spec = spec_of(corpus, memory_every_steps=1, when_busy="wait")
+    spec = spec_of(corpus, memory_every_steps=1)
     plan = plan_of(spec, replicas=2)
-    first = killed(tmp_path, spec, plan, checkpoint_every=2)
-    newest = first.events("state_kept")[-1]
-    names = ("checkpoint", "step", "location", "manifest_sha256")
-    assert newest["location"] == f"memory://r1/g1-step{newest['step']}" or newest["stored"]
-    resume = Resume.model_validate({name: newest[name] for name in names})
+    [kept] = killed(tmp_path, spec, plan).events("state_kept")
+    assert (kept["location"], kept["stored"]) == ("memory://r1/g1-step1", False)
+    assert (kept["copies"], (tmp_path / "checkpoints").exists()) == (1, False)
     second = trained(
-        tmp_path, spec, plan, generation=2, resume=resume, checkpoint_every=1000, memory=True
+        tmp_path, spec, plan_of(spec, stages=2), generation=2, resume=resume_of(kept), memory=True
     )
     assert second.events("checkpoint_restored")[0]["source"] == "memory"
-    assert second.weights_sha256() == straight.weights_sha256()
+    assert second.series("loss") == pytest.approx(straight.series("loss")[1:], rel=1e-5)
 
-    stored = first.newest()
-    name = stored.location.rpartition("/")[2]
-    copy = tmp_path / "memory" / "here" / name
-    shutil.copytree(tmp_path / "checkpoints" / name, copy)
-    file = max(copy.iterdir(), key=lambda path: path.stat().st_size)
+
+def test_what_is_damaged_in_memory_is_read_from_the_store_instead(
+    tmp_path: Path, corpus: Path, straight: Generation
+) -> None:
+    spec = spec_of(corpus)
+    plan = plan_of(spec, replicas=2)
+    first = killed(tmp_path, spec, plan)
+    folder = tmp_path / "memory" / "here" / "g1-step1"
+    file = max(folder.iterdir(), key=lambda path: path.stat().st_size)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    third = trained(tmp_path, spec, plan, generation=3, resume=stored, memory=True)
-    [restored] = third.events("checkpoint_restored")
+    second = trained(tmp_path, spec, plan, generation=2, resume=first.newest(), memory=True)
+    [restored] = second.events("checkpoint_restored")
     assert restored["source"] == "store"
     assert file.name in restored["because"]
     assert "expected sha256:" in restored["because"]
-    assert third.weights_sha256() == straight.weights_sha256()
+    assert second.weights_sha256() == straight.weights_sha256()

@@ -60,6 +60,7 @@ class _Flight:
     state: Mapping[str, Any] | None
     stall_s: float
     to_store: bool
+    to_memory: bool
     began: float
     pace: Mapping[str, float] = field(default_factory=dict)
     because: str | None = None
@@ -129,6 +130,7 @@ class Saver:
         state: Mapping[str, Any] | None,
         *,
         to_store: bool = True,
+        to_memory: bool = True,
         may_skip: bool = True,
         pace: Mapping[str, float] | None = None,
     ) -> float:
@@ -138,6 +140,7 @@ class Saver:
         Args:
             state: see `writer.save_part`.
             to_store: whether it is to be stored, or kept in memory alone.
+            to_memory: whether it is to be kept in memory, where that is done at all.
             may_skip: False for one that somebody waits for.
             pace: what the event of its commit tells besides.
         """
@@ -160,6 +163,7 @@ class Saver:
             state=state,
             stall_s=time.perf_counter() - started,
             to_store=to_store,
+            to_memory=to_memory,
             began=started,
             pace=pace or {},
         )
@@ -253,10 +257,12 @@ class Saver:
             flight.because = error.message
             self._tell("checkpoint_failed", step=flight.step, because=error.message)
             is_sound = isinstance(error, CheckpointWriteError) and flight.to_store
-            if is_sound and self._memory is not None:  # the store failed, the state did not
+            if (
+                is_sound and flight.to_memory and self._memory is not None
+            ):  # the store failed, the state did not
                 with suppress(CheckpointWriteError, NonFiniteStateError):
                     saved = save_to(None)
-        if saved is not None and self._memory is not None:
+        if saved is not None and flight.to_memory and self._memory is not None:
             self._keep(self._memory, flight, saved)
 
     def _tell(self, kind: str, **data: Any) -> None:
