@@ -8,11 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.db import samples, tables
+from control.db import failures, samples, tables
 from control.db.engine import Database
 from control.db.segments import whole
 from tests.integration.control.conftest import FakeClock
-from tests.integration.control.scene import AGENT, Scene, columns, event, same
+from tests.integration.control.scene import AGENT, Scene, columns, event, plan, same
+from trainmaster.interval import PRIOR_NODE_S
 from trainmaster.wire import Batch, Running
 
 
@@ -303,3 +304,14 @@ def test_a_state_that_a_node_dropped_is_used_no_more(scene: Scene) -> None:
 def test_the_interval_that_ranks_chose_is_the_attempts(scene: Scene) -> None:
     scene.sync(scene.batch(0, 10, events=[event("interval_chosen", step=20, every_steps=40)]))
     assert scene.row(tables.attempts)["checkpoint_every"] == 40
+
+
+def test_what_the_fleet_has_met_says_when_to_expect_a_failure(scene: Scene) -> None:
+    with scene.db.read() as connection:
+        quiet_s = failures.expected_after_s(connection, plan(), now=scene.clock.now())
+    assert quiet_s == pytest.approx(PRIOR_NODE_S, rel=0.01)
+    for generation in (2, 3, 4):
+        scene.begin(generation)  # each ends the one before as failed
+    with scene.db.read() as connection:
+        seen_s = failures.expected_after_s(connection, plan(), now=scene.clock.now())
+    assert seen_s == pytest.approx(PRIOR_NODE_S / 4, rel=0.01)
