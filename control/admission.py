@@ -27,7 +27,7 @@ from trainmaster.spec import PlacementSpec, RunSpec
 
 PASS_AFTER_S = 10.0
 
-REPLAN_AFTER_S = 20.0
+REPLAN_AFTER_S = 10.0
 """For how long nodes that a run had may be away before it goes on with fewer replicas."""
 
 

@@ -120,10 +120,12 @@ def _judge_contact(turn: Turn, attempt: Attempt) -> None:
 def _testimony(turn: Turn, silent: Iterable[str]) -> dict[str, witnesses.Verdict]:
     """Return what witnesses say of each silent node."""
     snapshot = turn.snapshot
+    homes = {rank.node for rank in snapshot.ranks}  # whoever trains with it may say so
     heard = [
         node.id
         for node in snapshot.nodes
-        if node_state(node, now=turn.now, control_up_since=snapshot.control_up_since) == "present"
+        if node.id in homes
+        and node_state(node, now=turn.now, control_up_since=snapshot.control_up_since) == "present"
     ]
     return {name: witnesses.verdict(name, snapshot.reaches, heard, now=turn.now) for name in silent}
 

@@ -202,7 +202,7 @@ def lost_elm() -> Ring:
 
 def test_nodes_that_stay_away_leave_fewer_replicas_and_come_back_after_a_clean_stretch():
     ring = lost_elm()
-    ring.advance(19)
+    ring.advance(9)
     ring.settle()
     assert ring.snapshot.run.state == "recovering", "they may come back"
     ring.advance(1)
