@@ -14,7 +14,7 @@ import yaml
 from control.clock import SystemClock
 from control.db import tables
 from control.db.engine import Database
-from control.decision import AlertChange
+from control.decision import AlertChange, NewStacks
 from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene, columns, event
 from trainmaster.home import Home
@@ -357,6 +357,39 @@ def test_an_alert_that_healed_before_it_fired_is_listed_only_when_asked_for(
     for path in ("/v1/alerts", f"/v1/runs/{scene.run}/alerts"):
         assert [each["state"] for each in viewer.get(path)] == ["firing"]
         assert [each["state"] for each in viewer.get(path, state="inactive")] == ["inactive"]
+
+
+def test_accounts_of_a_run_and_of_the_fleet_are_told_and_sum_up(here: Plane, scene: Scene) -> None:
+    spent = here.admin.get(f"/v1/runs/{scene.run}/goodput")
+    cost = here.admin.get(f"/v1/runs/{scene.run}/recoveries")
+    fleet = here.admin.get("/v1/goodput")
+    assert fleet["runs"] == 1
+    assert fleet["recoveries"] == cost
+    assert fleet["goodput"].keys() == spent.keys()
+    buckets = sum(v for k, v in spent.items() if k not in {"wall_s", "productive_ratio"})
+    assert buckets == pytest.approx(spent["wall_s"], rel=0.005)
+    page = here.admin.call("GET", "/metrics").text
+    for name in ("goodput_seconds_total", "goodput_ratio", "lost_steps_total"):
+        assert f"trainmaster_{name}{{" in page
+    assert f'bucket="productive_step",run="{scene.run}"' in page
+
+
+def test_stacks_are_asked_for_told_by_agents_and_kept_with_their_call(
+    here: Plane, scene: Scene
+) -> None:
+    assert ask(here, scene.run, "stacks", {"rank": 99}).status_code == 422
+    asked = ask(here, scene.run, "stacks", {"rank": 0}).json()
+    scene.decide(stacks=(NewStacks((0,), request=asked["id"]),))
+    [call] = here.admin.get(f"/v1/runs/{scene.run}/stacks")
+    assert (call["request"], call["ranks"], call["missing"]) == (asked["id"], [0], [0])
+    told = {"run": scene.run, "generation": call["generation"], "rank": 0, "id": call["id"]}
+    answer = {**told, "how": "py-spy", "text": "train (worker/train.py:98)", "because": ""}
+    scene.sync(scene.agent_batch(0, 10, event("stacks_dumped", **answer)))
+    [call] = here.admin.get(f"/v1/runs/{scene.run}/stacks")
+    assert call["missing"] == []
+    assert call["stacks"][0]["text"] == "train (worker/train.py:98)"
+    events = here.admin.get(f"/v1/runs/{scene.run}/events?kind=stacks_dumped")
+    assert "text" not in events[-1]["data"], "history is kept short"
 
 
 def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> None:
