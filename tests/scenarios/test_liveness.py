@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,8 +46,7 @@ def a_link_is_cut(ring: Ring, run: str) -> None:
 
 def a_node_is_gone(ring: Ring, run: str) -> None:
     """Its neighbour has lost it: the run goes on with fewer replicas, within the lease."""
-    for name in ("agent:elm", "nest:elm"):
-        os.kill(int(ring.process(name)["pid"]), signal.SIGKILL)
+    ring.kill("agent:elm")  # and with it its nest and its ranks
     done = ring.wait_for(run, "succeeded")
     newest = done["attempts"][-1]
     assert (newest["plan"]["replicas"], done["ranks"][0]["node"]) == (1, "oak")
