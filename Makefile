@@ -4,13 +4,13 @@ SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST_ARGS ?=
 # Those that can run side by side: no processes of ranks, no browser, nothing whose story has a pace; and commands, two at a time, which mostly wait.
-BESIDE := not distributed and not prometheus and not processes and not browser and not scenario and not matrix
-COMMANDS := processes and not scenario and not prometheus and not browser and not distributed and not matrix
+BESIDE := not distributed and not prometheus and not processes and not browser and not scenario and not matrix and not gpu
+COMMANDS := processes and not scenario and not prometheus and not browser and not distributed and not matrix and not gpu
 FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-restore bench-fleet clean
+.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-restore bench-fleet clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ test: setup ## the whole test suite, with the system packages it needs
 	@scripts/system-packages tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile -m "$(BESIDE)" $(PYTEST_ARGS) $(NONE_OK)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses 2 --dist loadfile -m "$(COMMANDS)" $(PYTEST_ARGS) $(NONE_OK)
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m "not matrix and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile -m "not matrix and not gpu and not ($(BESIDE)) and not ($(COMMANDS))" $(PYTEST_ARGS) $(NONE_OK)
 
 test-gpu: setup ## what only CUDA devices can show; skips what needs more of them than there are (docs/gpu.md)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -rs -m gpu tests/gpu $(PYTEST_ARGS)
