@@ -21,7 +21,7 @@ from worker.data.agreement import (
     refuse_other_weights,
 )
 from worker.data.batches import BatchReader
-from worker.devices import ComputeDevice
+from worker.devices import ComputeDevice, cross
 from worker.draws import Draws
 from worker.emulation import Pace, SlowLink
 from worker.faults import Faults, failure_in
@@ -113,6 +113,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         for peer, link in links.items()
     }
     measure_messages(meter, slow)
+    reads_late = may_read_late(assignment, workload, joined.kinds, device)
     first = reader.read(course.passes(course.batch(1))[0]).inputs
     gradients = Gradients(
         held(layers, tensor=role.tensor, is_divided=role.is_divided),
@@ -126,6 +127,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             on_host=plan.offload == "optimizer",
             is_mixed=groups.replicas_cross(plan, joined.kinds),
             is_ordered=spec.train.determinism == "layout",
+            reads_late=reads_late,
         ),
         links=links,
     )
@@ -151,9 +153,12 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             draws=draws,
             samples=positions[1] - positions[0],
             input_M=None if first is None else first[: plan.micro_batch],
+            reads_late=reads_late,
         ),
         gradients=gradients,
         optimizer=optimizer_of(gradients.pieces, spec.train.optimizer, workload),
+        device=device,
+        reads_late=reads_late,
         meter=meter,
         faults=Faults(
             inbox,
@@ -166,6 +171,24 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         spool=spool,
         data_sha256=agree(reader.sha256, joined.world),
         desk=OrderDesk(inbox, spool) if launch.rank == 0 else None,
+    )
+
+
+def may_read_late(
+    assignment: Assignment, workload: Workload, kinds: Sequence[str], device: ComputeDevice
+) -> bool:
+    """Return whether all ranks leave the status of a step on their devices and read it in the next
+    one: where the host runs ahead of them, and the decision on an update needs nothing of it.
+    """
+    train, plan = assignment.spec.train, assignment.plan
+    return (
+        device.runs_ahead
+        and not cross(kinds)
+        and plan.offload == "none"
+        and train.precision != "fp16"
+        and train.determinism == "run"
+        and train.optimizer.name == "adamw"
+        and not isinstance(workload, WithOptimizer)
     )
 
 

@@ -47,6 +47,25 @@ Measured = tuple[list[tuple[int, float]], int]
 
 
 @dataclass(frozen=True, slots=True)
+class OnDevice:
+    """As `Norms`, left on the device for nobody to wait for.
+
+    Attributes:
+        squares: of each parameter, in float64; 0 where another rank speaks for it.
+        layers: the layer of each.
+        num_bad: how many of them hold a value that is not finite.
+    """
+
+    squares: torch.Tensor
+    layers: torch.Tensor
+    num_bad: torch.Tensor
+
+    def add_to(self, by_layer: torch.Tensor) -> None:
+        """Add the squares to a vector with a place for each layer."""
+        by_layer.index_add_(0, self.layers, self.squares)
+
+
+@dataclass(frozen=True, slots=True)
 class Sharing:
     """How the replicas share what they hold alike.
 
@@ -56,6 +75,7 @@ class Sharing:
         is_mixed: whether replicas are on different kinds of devices, which round differently: each
             updates a part and gives it to the others, whatever `zero` says.
         is_ordered: whether sums have the same bits however replicas share.
+        reads_late: whether what is measured stays on the device.
     """
 
     zero: int
@@ -64,6 +84,7 @@ class Sharing:
     on_host: bool = False
     is_mixed: bool = False
     is_ordered: bool = False
+    reads_late: bool = False
 
     @property
     def parts(self) -> int:
@@ -108,8 +129,10 @@ class Bucket:
         self._trip: Trip | None = None
         self._left, self._arrived = 0.0, 0.0
         self.has_left = False
-        self.own: Measured = ([], 0)
-        self.summed: Measured = ([], 0)
+        self.own: Measured | OnDevice = ([], 0)
+        self.summed: Measured | OnDevice = ([], 0)
+        self._about: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """By the number of parameters that are measured: their layers, and which of them count."""
         found = [
             piece_of(
                 one,
@@ -227,13 +250,13 @@ class Bucket:
             first, *others = self._received.view(self._sharing.parts, -1).unbind()
             self._received = sum(others, first)
             mine = [one for one in self.parameters if self._piece_of[one.name] is not None]
-            self.summed = measured(mine, self._own_parts(self._received))
+            self.summed = self._measure(mine, self._own_parts(self._received))
         else:
             assert self._total is not None, "all-reduced in place"
             self.summed = self._measured(self._total)
         return self._left, arrived
 
-    def publish(self, factor: float) -> None:
+    def publish(self, factor: float | torch.Tensor) -> None:
         """Make the sums times `factor` the gradients of the pieces."""
         dtype = self.parameters[0].local.dtype
         if self._received is not None:
@@ -282,8 +305,28 @@ class Bucket:
                 offset = end
         self._trip = self._gathered = None
 
-    def _measured(self, total: torch.Tensor) -> Measured:
-        return measured(self.parameters, self.sums.cut(total))
+    def _measured(self, total: torch.Tensor) -> Measured | OnDevice:
+        return self._measure(self.parameters, self.sums.cut(total))
+
+    def _measure(
+        self, parameters: Sequence[Held], values: Sequence[torch.Tensor]
+    ) -> Measured | OnDevice:
+        if not self._sharing.reads_late:
+            return measured(parameters, values)
+        device = self.parameters[0].local.device
+        if len(parameters) not in self._about:
+            layers = [layer_of(one.name) for one in parameters]
+            counts = [float(one.counts) for one in parameters]
+            self._about[len(parameters)] = (
+                torch.tensor(layers, dtype=torch.int64, device=device),
+                torch.tensor(counts, dtype=torch.float64, device=device),
+            )
+        layers_of, counts_of = self._about[len(parameters)]
+        norms = torch.stack(torch._foreach_norm(list(values))) if values else counts_of
+        squares = norms.double() ** 2
+        bad = (~torch.isfinite(squares)).sum()
+        # What does not count must not, even where it is not finite.
+        return OnDevice(torch.where(counts_of > 0, squares, 0.0), layers_of, bad)
 
     def _own_parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Cut a buffer that holds this rank's parts one after the other."""
@@ -319,6 +362,15 @@ def measured(parameters: Sequence[Held], values: Sequence[torch.Tensor]) -> Meas
     if all(map(math.isfinite, norms)):
         return squares, 0
     return squares, sum(int((~torch.isfinite(each)).sum()) for each in values)
+
+
+def joined(several: Sequence[OnDevice]) -> OnDevice:
+    """Return what several buckets have measured as one."""
+    return OnDevice(
+        torch.cat([each.squares for each in several]),
+        torch.cat([each.layers for each in several]),
+        torch.stack([each.num_bad for each in several]).sum(),
+    )
 
 
 def added(several: Iterable[Measured]) -> Norms:

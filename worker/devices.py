@@ -39,15 +39,17 @@ class ComputeDevice:
     Attributes:
         kind: as its node told it.
         index: which CUDA device of its node; 0 for any other kind.
+        runs_ahead: whether the host only launches work on it, so that reading from it is waiting.
     """
 
     kind: str
     index: int = 0
+    runs_ahead: bool = False
 
     @classmethod
     def of(cls, told: SlotDevice) -> ComputeDevice:
         """Return the device of a rank's slot."""
-        return cls(told.kind, told.index)
+        return cls(told.kind, told.index, told.runs_ahead)
 
     @property
     def is_cuda(self) -> bool:

@@ -103,11 +103,40 @@ class StatusVector:
         )
         self._shares_sums = plan.zero >= 2
 
+    @property
+    def losses(self) -> slice:
+        """Where the sums of losses stand."""
+        return slice(2, 2 + self._num_losses)
+
+    @property
+    def weights(self) -> slice:
+        """Where the weights stand."""
+        return _after(self.losses, self._num_losses)
+
+    @property
+    def layers(self) -> slice:
+        """Where the squares of the summed gradients stand, by layer."""
+        return _after(self.weights, self._num_layers)
+
+    @property
+    def replicas(self) -> slice:
+        """Where the squares of each replica's own gradients stand."""
+        return _after(self.layers, self._num_replicas)
+
+    @property
+    def non_finite(self) -> slice:
+        """Where the ranks' counts of what is not finite stand."""
+        return _after(_after(self.replicas, self._num_replicas), self._num_ranks)
+
+    def speaks_for_sums(self, role: RankRole) -> bool:
+        """Return whether a rank tells the squares of the summed gradients that it holds."""
+        return role.replica == 0 or self._shares_sums
+
     def encode(self, seen: Contribution, role: RankRole) -> list[float]:
         """Return this rank's vector."""
         layers = [0.0] * self._num_layers
         speaks = role.tensor == 0  # the other ranks of its place have seen the same losses
-        if role.replica == 0 or self._shares_sums:
+        if self.speaks_for_sums(role):
             for layer, square in seen.summed.squares.items():
                 layers[layer] = square
         replicas, spans = [0.0] * self._num_replicas, [0.0] * self._num_replicas
@@ -153,6 +182,10 @@ class StatusVector:
             spans_s=tuple(spans),
             order=(OrderWord(int(word)), int(seq)),
         )
+
+
+def _after(before: slice, size: int) -> slice:
+    return slice(before.stop, before.stop + size)
 
 
 def _added(values: Sequence[float]) -> float:

@@ -31,10 +31,12 @@ class SlotDevice(Message):
     Attributes:
         kind: `cpu`, `cuda`, or an emulated one.
         index: which of the node's CUDA devices; 0 for any other kind.
+        runs_ahead: whether the host only launches work on it, and goes on.
     """
 
     kind: str = "cpu"
     index: Annotated[int, Field(ge=0)] = 0
+    runs_ahead: bool = False
 
 
 class Launch(Message):

@@ -77,8 +77,16 @@ class Optimizer:
             group["lr"] = initial * factor
         return self._initial_lrs[0] * factor if self._initial_lrs else 0.0
 
-    def step(self) -> None:
-        """Apply the gradients."""
+    def step(self, closed: torch.Tensor | None = None) -> None:
+        """Apply the gradients.
+
+        Args:
+            closed: where it holds 1, nothing is applied; read on the device. For optimizers that
+                torch has fused.
+        """
+        if closed is not None:
+            # As torch's own gradient scaler tells a fused optimizer of an overflow.
+            self._torch.found_inf = closed  # type: ignore[attr-defined]
         self._torch.step()
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -96,7 +104,9 @@ class Optimizer:
         parameters = dict(self._parameters)
         for full_name, tensor in tensors.items():
             name, _, key = full_name.rpartition("/")
-            self._torch.state.setdefault(parameters[name], {})[key] = tensor
+            # A fused optimizer keeps its counters beside the parameters, too.
+            place = parameters[name].device
+            self._torch.state.setdefault(parameters[name], {})[key] = tensor.to(place)
 
 
 def own_optimizer(

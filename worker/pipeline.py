@@ -20,6 +20,7 @@ from worker import guard
 from worker.devices import ComputeDevice
 from worker.draws import Draws
 from worker.groups import Groups
+from worker.late import LateLoss
 from worker.meter import Meter
 from worker.order_runtime import run_order
 from worker.precision import Precision, computing_in
@@ -34,10 +35,10 @@ class Pass:
 
     Attributes:
         losses: (sum, weight) of each micro-batch in order, on the replica's last stage; nothing
-            elsewhere.
+            elsewhere. Where statuses are read late, the device has not told them yet.
     """
 
-    losses: tuple[guard.Loss, ...]
+    losses: tuple[guard.Loss, ...] | tuple[LateLoss, ...]
     span_s: float
 
 
@@ -63,12 +64,15 @@ class Pipeline:
         draws: Draws,
         samples: int,
         input_M: torch.Tensor | None,
+        reads_late: bool = False,
     ) -> None:
         """Args:
         samples: of the replica's share. Where its last micro-batch holds fewer than the others, the
             rest of it is padding, which counts for nothing.
+        reads_late: whether losses stay on the device.
         """
         self._workload = workload
+        self._reads_late = reads_late
         self._precision = precision
         self._device = device.torch_device
         self._draws = draws
@@ -142,10 +146,10 @@ class Pipeline:
         self._schedule.step(*args, target=targets, return_outputs=False)
         ended = time.perf_counter()
         self._meter.note("pass", started, ended)
-        losses = tuple(
-            (float(total) / loss_scale, float(weight))
-            for _, (total, weight) in sorted(self._losses.items())
-        )
+        told = [each for _, each in sorted(self._losses.items())]
+        if self._reads_late:
+            return Pass(tuple(told), ended - started)
+        losses = tuple((float(total) / loss_scale, float(weight)) for total, weight in told)
         for micro_batch, (_, weight) in enumerate(losses):
             refuse_weight(weight, of=f"micro-batch {micro_batch}")
         return Pass(losses, ended - started)

@@ -27,7 +27,7 @@ import torch
 
 from trainmaster.emulation import Link
 from trainmaster.layout import Stage
-from worker.bucket import Bucket, Norms, Sharing, added
+from worker.bucket import Bucket, Measured, Norms, OnDevice, Sharing, added, joined
 from worker.emulation import ring_s
 from worker.groups import SegmentGroup
 from worker.ordered import Covers
@@ -239,13 +239,26 @@ class Gradients:
 
     def own_norms(self) -> Norms:
         """Return the norms of this replica's sums, as they were before they left."""
-        return added(bucket.own for bucket in self.buckets)
+        return added(each for each in self._own() if not isinstance(each, OnDevice))
 
     def summed_norms(self) -> Norms:
         """Return the norms of the sums over all replicas, or of this rank's part of them."""
-        return added(bucket.summed for bucket in self.buckets)
+        summed = (bucket.summed for bucket in self.buckets)
+        return added(each for each in summed if not isinstance(each, OnDevice))
 
-    def publish(self, factor: float) -> None:
+    def _own(self) -> list[Measured | OnDevice]:
+        return [bucket.own for bucket in self.buckets]
+
+    def own_on_device(self) -> OnDevice:
+        """As `own_norms`, where what is measured stays on the device."""
+        return joined([each for each in self._own() if isinstance(each, OnDevice)])
+
+    def summed_on_device(self) -> OnDevice:
+        """As `summed_norms`, where what is measured stays on the device."""
+        summed = [bucket.summed for bucket in self.buckets]
+        return joined([each for each in summed if isinstance(each, OnDevice)])
+
+    def publish(self, factor: float | torch.Tensor) -> None:
         """Make the sums times `factor` the gradients of the pieces, for the optimizer to apply."""
         for bucket in self.buckets:
             bucket.publish(factor)

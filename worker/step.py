@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from trainmaster.batches import Range, batch_of_step, passes_of
 from trainmaster.layout import RankRole, first_micro_batch
@@ -12,9 +15,11 @@ from trainmaster.pulse import Activity
 from trainmaster.spec import TrainSpec
 from worker import guard
 from worker.data.batches import BatchReader
+from worker.devices import ComputeDevice
 from worker.draws import Draws
 from worker.faults import Faults
 from worker.groups import Groups
+from worker.late import CLIP_EPSILON, Gate, LateContribution, LateGuard, LateStatus
 from worker.meter import Meter
 from worker.optimizer import LrWindows, Optimizer, lr_factor
 from worker.ordered import Covers, covers_of
@@ -25,8 +30,6 @@ from worker.reduce import Gradients, Synchronisation
 from worker.spoolfile import SpoolFile
 from worker.telemetry import StepRecord
 from worker.workload import StageLayers
-
-_CLIP_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +84,17 @@ class Machinery:
     data_sha256: str | None
     desk: OrderDesk | None
     """Rank 0's; the others hear its orders in the status."""
+    device: ComputeDevice
+    reads_late: bool
+    """Whether the status of a step stays on the device until the next one has been launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Passes:
     """What all passes of a step gave together, and the seconds spent on data."""
 
-    losses: dict[int, guard.Loss]
+    losses: dict[int, Any]
+    """(sum, weight) by micro-batch, as `Pass` has them."""
     span_s: float
     data_s: float
 
@@ -96,10 +103,21 @@ class _Passes:
 class _Seen:
     """What computing a step's gradients gave."""
 
-    status: guard.Status
+    status: guard.Status | LateStatus
     sync: Synchronisation
     data_s: float
     status_s: float
+    gate: Gate | None = None
+    """Where the status stays on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A status that is still on the device, and of which step it is."""
+
+    status: LateStatus
+    step: int
+    batch: int
 
 
 class Stepper:
@@ -117,6 +135,19 @@ class Stepper:
         self.applied_updates = applied_updates
         self.loss_scale = loss_scale
         self._boundary = time.perf_counter()
+        self._orders: list[guard.Told] = []
+        self._unread: _Unread | None = None
+        self._late = (
+            LateGuard(
+                self._vector,
+                parts.role,
+                parts.groups.world,
+                parts.device.torch_device,
+                clip=course.train.optimizer.grad_clip,
+            )
+            if parts.reads_late
+            else None
+        )
 
     def run(
         self,
@@ -144,25 +175,15 @@ class Stepper:
 
         started, share_s = time.perf_counter(), 0.0
         lr = parts.optimizer.set_lr(self._course.lr_factor(step))
-        because = status.because
-        if because is None:
-            parts.gradients.publish(self._clip_factor(status.grad_norm) / status.weight)
-            parts.optimizer.step()
-            sharing = time.perf_counter()
-            with parts.spool.pulse.doing(Activity.WAIT):
-                parts.gradients.share()
-            share_s = time.perf_counter() - sharing
-            self.applied_updates += 1
-            self.loss_scale = self.loss_scale.after_update(self._course.train.precision)
-        elif parts.role.rank == 0:
-            parts.spool.event(
-                "step_skipped",
-                step=step,
-                batch=batch,
-                because=because,
-                ranks=[rank for rank, count in enumerate(status.non_finite) if count],
-                replica_norms=status.replica_norms,
-            )
+        if isinstance(status, LateStatus):
+            assert seen.gate is not None, "it came with the status"
+            share_s = self._update(seen.gate.factor, seen.gate.closed)
+            self.settle()
+            self._unread = _Unread(status, step, batch)
+        else:
+            if status.because is None:
+                share_s = self._update(self._clip_factor(status.grad_norm) / status.weight)
+            self._conclude(status, step, batch)
         ended = time.perf_counter()
         parts.meter.note("optimizer", started, ended - share_s)
         parts.meter.note("share", ended - share_s, ended)
@@ -170,7 +191,6 @@ class Stepper:
             step=step,
             status=status,
             lr=lr,
-            applied=because is None,
             step_time_s=ended - self._boundary,
             compute_s=parts.meter.compute_s,
             p2p_wait_s=parts.meter.p2p_wait_s,
@@ -187,13 +207,57 @@ class Stepper:
         self._boundary = ended
         return record
 
+    def _update(self, factor: float | torch.Tensor, closed: torch.Tensor | None = None) -> float:
+        """Apply the sums times `factor`, unless the gate is closed; return the seconds that sharing
+        took.
+        """
+        parts = self._parts
+        parts.gradients.publish(factor)
+        parts.optimizer.step(closed)
+        sharing = time.perf_counter()
+        with parts.spool.pulse.doing(Activity.WAIT):
+            parts.gradients.share()
+        return time.perf_counter() - sharing
+
+    def settle(self) -> None:
+        """Read the status that is still on the device, if one is."""
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self._conclude(unread.status.read(), unread.step, unread.batch)
+
+    def take_orders(self) -> list[guard.Told]:
+        """Return what rank 0 has told in the statuses that were read since the last time."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def _conclude(self, status: guard.Status, step: int, batch: int) -> None:
+        """Do what follows from a status that has been read."""
+        if status.order != guard.NO_ORDER:
+            self._orders.append(status.order)
+        if status.because is None:
+            self.applied_updates += 1
+            self.loss_scale = self.loss_scale.after_update(self._course.train.precision)
+        elif self._parts.role.rank == 0:
+            self._parts.spool.event(
+                "step_skipped",
+                step=step,
+                batch=batch,
+                because=status.because,
+                ranks=[rank for rank, count in enumerate(status.non_finite) if count],
+                replica_norms=status.replica_norms,
+            )
+
     def _compute(self, step: int, batch: int, poison: float) -> _Seen:
         """Compute the gradients of a step; anew with a smaller loss scale when they overflow and
         the losses do not.
         """
         began_with, tries = self.loss_scale, 1
         seen = self._attempt(step, batch, poison, guard.NO_ORDER)
-        while seen.status.overflowed and self.loss_scale.may_fall:
+        while (
+            isinstance(seen.status, guard.Status)
+            and seen.status.overflowed
+            and self.loss_scale.may_fall
+        ):
             if tries >= TRIES and self.applied_updates > 0:
                 self.loss_scale = began_with  # it was not the scale's fault
                 return seen
@@ -230,25 +294,38 @@ class Stepper:
             parts.meter.note("wait_reduce", began, began + sync.seconds)
         if parts.desk is not None and order == guard.NO_ORDER:
             order = parts.desk.next()
+        order = order if parts.role.rank == 0 else guard.NO_ORDER
+        began = time.perf_counter()
+        status, gate = self._shared(result, order)
+        ended = time.perf_counter()
+        parts.meter.note("status", began, ended)
+        return _Seen(status, sync, result.data_s, ended - began, gate)
+
+    def _shared(
+        self, result: _Passes, order: guard.Told
+    ) -> tuple[guard.Status | LateStatus, Gate | None]:
+        """Share the status of a step: as it is read, or as it stays on the device."""
+        parts = self._parts
+        if self._late is not None:
+            own, summed = parts.gradients.own_on_device(), parts.gradients.summed_on_device()
+            seen = LateContribution(result.losses, own, summed, result.span_s, order)
+            return self._late.share(seen)
         told = guard.Contribution(
             result.losses,
             parts.gradients.own_norms(),
             parts.gradients.summed_norms(),
             result.span_s,
-            order if parts.role.rank == 0 else guard.NO_ORDER,
+            order,
         )
         mine = self._vector.encode(told, parts.role)
-        began = time.perf_counter()
         with parts.spool.pulse.doing(Activity.WAIT):
             vector = guard.share(mine, parts.groups.world)
-        ended = time.perf_counter()
-        parts.meter.note("status", began, ended)
-        return _Seen(self._vector.decode(vector), sync, result.data_s, ended - began)
+        return self._vector.decode(vector), None
 
     def _passes(self, batch: int) -> _Passes:
         """Run all passes of a step."""
         parts, runs = self._parts, self._course.passes(batch)
-        losses: dict[int, guard.Loss] = {}
+        losses: dict[int, Any] = {}
         span_s = data_s = 0.0
         for number, run in enumerate(runs):
             started = time.perf_counter()
@@ -278,4 +355,4 @@ class Stepper:
     def _clip_factor(self, grad_norm: float) -> float:
         """Clip by the global norm (Pascanu et al., 2013, section 3.2)."""
         limit = self._course.train.optimizer.grad_clip
-        return 1.0 if limit is None else min(1.0, limit / (grad_norm + _CLIP_EPSILON))
+        return 1.0 if limit is None else min(1.0, limit / (grad_norm + CLIP_EPSILON))

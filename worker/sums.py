@@ -115,7 +115,9 @@ def add(sums: torch.Tensor, values: torch.Tensor) -> None:
         np.add(mine, values.numpy(), out=mine)
 
 
-def rounded_in_place(sums: torch.Tensor, factor: float, dtype: torch.dtype) -> torch.Tensor:
+def rounded_in_place(
+    sums: torch.Tensor, factor: float | torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
     """Return `sums` times `factor`, rounded once to `dtype`, in the memory of `sums` itself, which
     hold nothing more of use then.
 
@@ -133,8 +135,8 @@ def rounded_in_place(sums: torch.Tensor, factor: float, dtype: torch.dtype) -> t
     return out
 
 
-def _scale(sums: torch.Tensor, factor: float, out: torch.Tensor) -> None:
-    if out.dtype is torch.bfloat16 or out.device.type != "cpu":
+def _scale(sums: torch.Tensor, factor: float | torch.Tensor, out: torch.Tensor) -> None:
+    if isinstance(factor, torch.Tensor) or out.dtype is torch.bfloat16 or out.device.type != "cpu":
         torch.mul(sums, factor, out=out)
         return
     with np.errstate(all="ignore"):

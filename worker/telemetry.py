@@ -11,6 +11,7 @@ from typing import Final
 
 from trainmaster.spool import MISSING
 from worker.guard import Status
+from worker.late import LateStatus
 from worker.reduce import Synchronisation
 from worker.spoolfile import SpoolFile
 
@@ -26,9 +27,8 @@ class StepRecord:
     """What one rank measured of a step. All `_s` are seconds of wall time within the step."""
 
     step: int
-    status: Status
+    status: Status | LateStatus
     lr: float
-    applied: bool
     step_time_s: float
     compute_s: float
     p2p_wait_s: float
@@ -144,14 +144,15 @@ def values_of(record: StepRecord, memory: Memory) -> dict[str, float]:
     """Return the metrics of a step by name, in the order of
     `trainmaster.metrics.STEP_METRIC_NAMES`.
     """
-    status, sync = record.status, record.sync
+    told, sync = record.status, record.sync
+    status = told.read() if isinstance(told, LateStatus) else told
     span_s, whole_s = status.spans_s[record.replica], sync.whole_s
     synchronised = record.num_replicas > 1 and whole_s > 0
     return {
         "loss": status.loss,
         "grad_norm": status.grad_norm,
         "lr": record.lr,
-        "applied": float(record.applied),
+        "applied": float(status.because is None),
         "non_finite": float(sum(status.non_finite)),
         "tokens": status.weight,
         "step_time_s": record.step_time_s,

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import traceback
+from collections import deque
 from typing import Final
 
 import torch
@@ -126,6 +127,8 @@ class Training:
         self._device_kind = launch.device.kind
         self._parts = parts
         self._start = start
+        self._waiting: deque[Told] = deque()
+        """Orders that all ranks have heard of."""
         self._last_step = course.train.steps
         self._bands_left = bands.left(parts.plan, global_batch=course.train.global_batch)
         self._recorder = Recorder(
@@ -176,11 +179,14 @@ class Training:
             if step == self._start.step + 1:
                 self._checkpointer.prepare()
             if self._checkpointer.is_due(step):
-                self._telemetry.flush()
+                self._flush()
                 self._spool.pulse.enter(Section.CHECKPOINT, step)
             self._checkpointer.after_step(self._position(step), record.step_time_s - stall_s)
-            if self._boundary(record.status.order, step):
-                self._telemetry.flush()
+            if step == self._last_step:
+                self._stepper.settle()
+            self._waiting.extend(self._stepper.take_orders())
+            if self._boundaries(step):
+                self._flush()
                 self._checkpointer.close(forget=True)
                 self._spool.event("rank_finished", step=step, ordered=True, **self._relayed())
                 return
@@ -188,7 +194,7 @@ class Training:
 
     def _finish(self) -> None:
         """Take the last checkpoint and tell the digest of the weights."""
-        self._telemetry.flush()
+        self._flush()
         step = max(self._start.step, self._last_step)
         because = self._save(step, last=True)
         self._spool.pulse.enter(Section.ENDING)
@@ -208,6 +214,13 @@ class Training:
         num_bytes = self._parts.groups.relay.num_bytes
         return {"relayed_bytes": num_bytes} if num_bytes else {}
 
+    def _boundaries(self, step: int) -> bool:
+        """Follow what waits at the end of `step`; return whether to end here."""
+        while self._waiting:
+            if self._boundary(self._waiting.popleft(), step):
+                return True
+        return False
+
     def _boundary(self, order: Told, step: int) -> bool:
         """Follow rank 0's order at the end of `step`, and further ones while held; return whether
         to end here.
@@ -226,9 +239,13 @@ class Training:
                     return False
                 if because is None and word is OrderWord.HOLD:
                     held = True
-                    self._telemetry.flush()
+                    self._flush()
             if not held:
                 return False
+            self._waiting.extend(self._stepper.take_orders())
+            if self._waiting:
+                order = self._waiting.popleft()
+                continue
             self._spool.pulse.enter(Section.HELD, step)
             time.sleep(HOLD_BEAT_S)
             desk = self._parts.desk
@@ -252,9 +269,14 @@ class Training:
         """Take a checkpoint after `step`; return why not, or None. What was measured until here is
         written first.
         """
-        self._telemetry.flush()
+        self._flush()
         self._spool.pulse.enter(Section.CHECKPOINT, step)
         return self._checkpointer.save(self._position(step), last=last)
+
+    def _flush(self) -> None:
+        """Write down all that has been measured."""
+        self._stepper.settle()
+        self._telemetry.flush()
 
     def _position(self, step: int) -> Position:
         return Position(step, self._stepper.applied_updates, self._stepper.loss_scale)

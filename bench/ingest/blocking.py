@@ -71,7 +71,6 @@ def _record(step: int, values: dict[str, float]) -> StepRecord:
         step=step + 1,
         status=status,
         lr=values["lr"],
-        applied=True,
         step_time_s=values["step_time_s"],
         compute_s=values["compute_s"],
         p2p_wait_s=values["p2p_wait_s"],

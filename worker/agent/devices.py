@@ -75,7 +75,8 @@ def device_of_slot(devices: Sequence[Device], slot: int) -> SlotDevice:
     """Return the device behind a slot."""
     index = device_behind(slot, len(devices))
     kind = devices[index].kind
-    return SlotDevice(kind=kind, index=index if kind == "cuda" else 0)
+    is_cuda = kind == "cuda"
+    return SlotDevice(kind=kind, index=index if is_cuda else 0, runs_ahead=is_cuda)
 
 
 def parse_nvidia_smi(listing: str) -> list[Identity]:

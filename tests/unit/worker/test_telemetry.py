@@ -38,7 +38,6 @@ def record(step: int = 1, **changes: object) -> StepRecord:
         "step": step,
         "status": status,
         "lr": 1e-3,
-        "applied": True,
         "step_time_s": 1.0,
         "compute_s": 0.6,
         "p2p_wait_s": 0.1,
