@@ -61,14 +61,6 @@ class ComputeDevice:
         """Where its tensors lie."""
         return torch.device(CUDA, self.index) if self.is_cuda else HOST
 
-    @property
-    def sum_dtype(self) -> torch.dtype:
-        """In which gradients of micro-batches are summed: float64 on the host (ADR 13). A CUDA
-        device sums in float32: float64 would double what its sums take of memory, of the links and,
-        on most models, many times over of its time.
-        """
-        return torch.float32 if self.is_cuda else torch.float64
-
     def enter(self) -> None:
         """Make it this process's device, before anything else uses CUDA.
 
@@ -99,12 +91,10 @@ class ComputeDevice:
             return tensor
         return tensor.pin_memory().to(self.torch_device, non_blocking=True)
 
-    def memory_bytes(self) -> tuple[int, int, int] | None:
-        """Return what this rank holds, what is in use and what there is, of the device's memory;
-        None where that is the node's.
+    def memory_bytes(self) -> tuple[int, int, int]:
+        """Return what this rank holds, what is in use and what there is, of a CUDA device's
+        memory.
         """
-        if not self.is_cuda:
-            return None
         free, total = torch.cuda.mem_get_info(self.index)
         return torch.cuda.memory_reserved(self.index), total - free, total
 
@@ -135,6 +125,14 @@ class Relay:
         )
         self.num_bytes += room.numel() * room.element_size()
         return room
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Return in which gradients of micro-batches are summed: float64 on the host (ADR 13). A CUDA
+    device sums in float32: float64 would double what its sums take of memory and of the links, and
+    on most models take many times as long.
+    """
+    return torch.float64 if device.type == "cpu" else torch.float32
 
 
 def backend_of(kinds: Iterable[str]) -> str:

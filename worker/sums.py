@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
+from worker.devices import sum_dtype
 from worker.parameters import Held
 
 SUM_DTYPE: Final = torch.float64
-"""On the host; see `worker.devices.ComputeDevice.sum_dtype` for the others."""
+"""On the host; see `worker.devices.sum_dtype` for the others."""
 
 
 class Sums:
@@ -24,7 +25,7 @@ class Sums:
         self._parameters = parameters
         self.num_elements = sum(one.local.numel() for one in parameters)
         self._device = parameters[0].local.device
-        self.dtype = SUM_DTYPE if self._device.type == "cpu" else torch.float32
+        self.dtype = sum_dtype(self._device)
         self._flat: torch.Tensor | None = None
         self._views: list[torch.Tensor] = []
         self._untouched: set[int] = set()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,9 +72,13 @@ class MemoryMeter:
     Args:
         claimed_bytes: what the rank's device is said to have; None for a CPU rank, which has what
             its node has.
+        of_device: tells (held by this rank, in use, in all) of a device with memory of its own.
     """
 
-    def __init__(self, claimed_bytes: int | None) -> None:
+    def __init__(
+        self, claimed_bytes: int | None, of_device: Callable[[], tuple[int, int, int]] | None = None
+    ) -> None:
+        self._of_device = of_device
         self._claimed_bytes = claimed_bytes
         self._process = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._node = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
@@ -88,7 +93,9 @@ class MemoryMeter:
         return self._last
 
     def read(self) -> Memory:
-        """Ask the kernel."""
+        """Ask the kernel, or the device."""
+        if self._of_device is not None:
+            return Memory(*self._of_device())
         own = int(os.pread(self._process, 128, 0).split()[1]) * _PAGE_BYTES
         if self._claimed_bytes is not None:
             return Memory(own, own, self._claimed_bytes)
@@ -116,9 +123,15 @@ class Telemetry:
     the end.
     """
 
-    def __init__(self, spool: SpoolFile, *, claimed_memory_bytes: int | None) -> None:
+    def __init__(
+        self,
+        spool: SpoolFile,
+        *,
+        claimed_memory_bytes: int | None,
+        device_memory: Callable[[], tuple[int, int, int]] | None = None,
+    ) -> None:
         self._spool = spool
-        self._memory = MemoryMeter(claimed_memory_bytes)
+        self._memory = MemoryMeter(claimed_memory_bytes, device_memory)
         self._pending: tuple[StepRecord, float, Memory] | None = None
 
     def record(self, record: StepRecord) -> None:

@@ -141,7 +141,11 @@ class Training:
             ),
             every=launch.assignment.spec.telemetry.timeline_every,
         )
-        self._telemetry = Telemetry(spool, claimed_memory_bytes=launch.emulation.memory_bytes)
+        self._telemetry = Telemetry(
+            spool,
+            claimed_memory_bytes=launch.emulation.memory_bytes,
+            device_memory=parts.device.memory_bytes if parts.device.is_cuda else None,
+        )
         self._checkpointer = Checkpointer(launch, parts, course)
         self._stepper = Stepper(
             parts,
