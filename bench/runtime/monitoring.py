@@ -163,7 +163,6 @@ def _record(step: int, status: guard.Status, meter: Meter) -> StepRecord:
         step=step,
         status=status,
         lr=1e-3,
-        applied=True,
         step_time_s=0.1,
         compute_s=meter.compute_s,
         p2p_wait_s=meter.p2p_wait_s,
