@@ -34,7 +34,7 @@ def test_an_emulated_kind_computes_on_the_host() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_torch_does_not_have_is_told_with_the_mend() -> None:
-    with pytest.raises(UserError, match="CUDA device 1, but torch .* TRAINMASTER_DEVICES=cpu"):
+    with pytest.raises(UserError, match=r"CUDA device 1, but torch .* TRAINMASTER_DEVICES=cpu"):
         ComputeDevice("cuda", 1).enter()
 
 
