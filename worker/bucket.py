@@ -202,8 +202,9 @@ class Bucket:
         self.sums.end(leaf)
         self.has_left = True
         if isinstance(self.sums, OrderedSums) and self._carrier is not None:
-            packed = self.sums.packed(factor, self._most_subtrees)
-            self.own = self.summed = self._measured(self.sums.total() * factor)
+            self.sums.scale(factor)
+            self.own = self.summed = self._measured(self.sums.total())
+            packed = self.sums.packed(self._most_subtrees)
             self._received = packed.new_empty(self._sharing.num_replicas, *packed.shape)
             self._start(self._carrier.all_gather(self._received.view(-1), packed.view(-1)))
             return

@@ -58,6 +58,8 @@ class OrderedSums(Sums):
         self._spare: list[torch.Tensor] = []
 
     def open(self) -> None:
+        if self._flat is not None:
+            self._spare.append(self._flat)
         self.release()
         self._spare += self._subtrees.values()
         self._subtrees = {}
@@ -78,12 +80,20 @@ class OrderedSums(Sums):
             total.add_(other)
         return total
 
-    def packed(self, factor: float, most_subtrees: int) -> torch.Tensor:
-        """Return this rank's subtrees times `factor`, one after the other, then zeros."""
+    def scale(self, factor: float) -> None:
+        """Multiply all sums of this rank's micro-batches."""
+        if factor != 1.0:
+            for subtree in self._subtrees.values():
+                subtree.mul_(factor)
+
+    def packed(self, most_subtrees: int) -> torch.Tensor:
+        """Return this rank's subtrees one after the other, then zeros."""
         own = self._in_order()
+        if most_subtrees == 1:
+            return own[0].view(1, -1)
         packed = own[0].new_zeros(most_subtrees, self.num_elements)
         for row, subtree in zip(packed, own, strict=False):
-            torch.mul(subtree, factor, out=row)
+            row.copy_(subtree)
         return packed
 
     def complete(self, received: torch.Tensor, covers: Covers) -> torch.Tensor:
@@ -96,10 +106,14 @@ class OrderedSums(Sums):
         for rows, found in zip(received.unbind(), covers, strict=True):
             for row, subtree in zip(rows, found, strict=False):
                 put(subtrees, subtree, row, _merged)
-        self._spare += self._subtrees.values()
-        self._subtrees = subtrees
-        total = self.total()
+        first, *others = (subtrees[subtree] for subtree in sorted(subtrees))
+        total, *spare = self._subtrees.values()
         self._subtrees = {}
+        self._spare += spare
+        self._use(total)  # so that what was received can go
+        total.copy_(first)
+        for other in others:
+            total.add_(other)
         return total
 
     def _in_order(self) -> list[torch.Tensor]:

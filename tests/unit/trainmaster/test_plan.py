@@ -34,7 +34,7 @@ def test_every_layer_and_every_sample_has_one_owner_per_replica_and_step(
 ):
     micro_batches = per * replicas * stages
     ask = ParallelAsk(replicas=replicas, stages=stages, micro_batch=micro)
-    global_batch = micro * micro_batches - padding % micro
+    global_batch = micro * micro_batches - (padding % micro if micro_batches > 1 else 0)
     plan = resolve(ask, num_layers=num_layers, global_batch=global_batch)
     roles = layout.roles(plan)
     assert [role.rank for role in roles] == list(range(plan.world_size))

@@ -42,14 +42,14 @@ def test_any_shares_in_any_order_give_the_bits_of_one_replica(
     ask = ParallelAsk(replicas=len(shares), micro_batch=1, shares=shares)
     plan = resolve(ask, num_layers=1, global_batch=count)
     covers = covers_of(plan, passes)
-    most, rows = max(map(len, covers)), []
+    most, each = max(map(len, covers)), []
     for replica in range(len(shares)):
         leaves = leaves_of(plan, replica, passes)
         draw.shuffle(leaves)
-        rows.append(sums_of(leaves, values).packed(1.0, most))
-    together = sums_of([], values).complete(torch.stack(rows), covers)
-    alone = sums_of(list(range(count * passes)), values).total()
-    assert together.tolist() == alone.tolist()
+        each.append(sums_of(leaves, values))
+    received = torch.stack([sums.packed(most) for sums in each])
+    alone = sums_of(list(range(count * passes)), values).total().tolist()
+    assert all(sums.complete(received.clone(), covers).tolist() == alone for sums in each)
 
 
 def test_plain_sums_of_such_values_differ() -> None:
