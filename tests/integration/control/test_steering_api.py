@@ -145,6 +145,18 @@ def test_what_the_node_finds_wrong_refuses_the_submission(here: Plane) -> None:
     assert here.admin.get("/v1/runs") == []
 
 
+def test_data_shorter_than_one_batch_refuses_the_submission(here: Plane) -> None:
+    node = FakeNode(here.as_node("n1"))
+    node.turn()
+    with node.in_background():
+        answer = here.admin.call("POST", "/v1/runs", {"text": "name: a\nworkload: m:w\n"
+            "data: {source: workload}\ntrain: {steps: 1, global_batch: 65}\n"})  # fmt: skip
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert (problem["path"], problem["line"]) == ("data.source", 3)
+    assert "holds 64 samples, fewer than one batch of 65" in problem["message"]
+
+
 @pytest.mark.parametrize(
     ("parallel", "path"),
     [
