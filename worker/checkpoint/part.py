@@ -201,5 +201,5 @@ def _copy(shard: Shard, segment: Segment, span: TensorSpan) -> Shard:
         # As fast as memory is, and other threads of this process go on meanwhile.
         ctypes.memmove(target.data_ptr(), tensor.data_ptr(), span.end - span.start)
     else:
-        target.copy_(tensor)  # whole when it returns: the next step changes what it is a copy of
+        target.copy_(tensor, non_blocking=True)  # `take` waits for all of them at once
     return Shard(target, shard.global_offset, shard.global_shape)
