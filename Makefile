@@ -10,7 +10,7 @@ FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-restore bench-fleet clean
+.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption check fmt docs lock bench-ingest bench-restore bench-fleet bench-bubble bench-monitoring clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -71,6 +71,12 @@ bench-restore: setup ## a verified restore beside reading and hashing as many by
 
 bench-fleet: setup ## thousands of simulated agents against two control planes (docs/bench.md)
 	$(BIN)/python -m bench.fleet --out test-results/bench $(BENCH_ARGS)
+
+bench-bubble: setup ## the bubble of emulated pipelines beside its formula (docs/bench.md)
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.runtime.bubble $(BENCH_ARGS)
+
+bench-monitoring: setup ## what measuring costs a rank in each step (docs/bench.md)
+	OMP_NUM_THREADS=1 $(BIN)/python -m bench.runtime.monitoring $(BENCH_ARGS)
 
 clean: ## remove what set-up and tests left (not the state directory .trainmaster)
 	rm -rf .venv .setup.lock .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist test-results
