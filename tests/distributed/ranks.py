@@ -99,7 +99,14 @@ class Generation:
 
     def newest(self) -> Resume:
         """The newest committed checkpoint, as the control plane would name it."""
-        event = self.events("checkpoint_committed")[-1]
+        return self._resume(self.events("checkpoint_committed")[-1])
+
+    def checkpoint(self, step: int) -> Resume:
+        """The checkpoint that was committed after `step`."""
+        [event] = [each for each in self.events("checkpoint_committed") if each["step"] == step]
+        return self._resume(event)
+
+    def _resume(self, event: dict[str, Any]) -> Resume:
         names = ("checkpoint", "step", "location", "manifest_sha256")
         return Resume.model_validate({name: event[name] for name in names})
 

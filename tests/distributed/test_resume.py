@@ -9,6 +9,7 @@ import pytest
 
 from tests.distributed.ranks import plan_of, started, tiny_spec, trained
 from trainmaster.errors import ExitCode
+from trainmaster.spec import RunSpec
 
 PAIR = {"replicas": 2, "stages": 2}
 
@@ -40,6 +41,24 @@ def test_it_resumes_onto_another_layout_within_tolerance(
         tmp_path / "cut", spec, plan_of(spec, **ask), generation=2, resume=first.newest()
     )
     assert second.series("loss") == pytest.approx(straight.series("loss")[3:], rel=1e-5)
+
+
+def test_it_resumes_in_the_middle_of_a_batch_ramp_and_of_an_epoch(
+    tmp_path: Path, corpus: Path
+) -> None:
+    short = tmp_path / "short.txt"  # 1,000 samples or so would be an epoch; this is some forty
+    short.write_text(corpus.read_text()[:1400])
+    told = tiny_spec(short, steps=5).model_dump(mode="json")
+    told["train"]["batch_ramp_steps"] = 4
+    spec = RunSpec.model_validate({**told, "parallel": {"replicas": 2, "sync_every": 3}})
+    plan = plan_of(spec, replicas=2, sync_every=3)
+    straight = trained(tmp_path / "straight", spec, plan, checkpoint_every=2)
+    assert len(set(straight.series("tokens"))) > 2, "each step is larger than the one before"
+    at = straight.checkpoint(2)
+    second = trained(tmp_path / "straight", spec, plan, generation=2, resume=at)
+    for metric in ("loss", "tokens", "lr", "grad_norm"):
+        assert second.series(metric) == straight.series(metric)[2:], metric
+    assert second.weights_sha256() == straight.weights_sha256()
 
 
 def test_a_commit_tells_what_it_holds_and_where_the_generation_began(
