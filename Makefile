@@ -69,6 +69,9 @@ bench-ingest: setup ## points/s from spool to SQL, logging cost, reads, beside o
 bench-restore: setup ## a verified restore beside reading and hashing as many bytes (docs/bench.md)
 	$(BIN)/python -m bench.checkpoint.restore --out test-results/bench $(BENCH_ARGS)
 
+bench-rules: setup ## what judging costs: a back-test of a million steps, a turn (docs/bench.md)
+	$(BIN)/python -m bench.rules $(BENCH_ARGS)
+
 bench-fleet: setup ## thousands of simulated agents against two control planes (docs/bench.md)
 	$(BIN)/python -m bench.fleet --out test-results/bench $(BENCH_ARGS)
 

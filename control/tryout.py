@@ -22,6 +22,15 @@ from trainmaster.plugins import add_rule_parts
 from trainmaster.rule import Rule, RuleFile
 
 
+class _SourceError(Exception):
+    """What is wrong with one of the sources."""
+
+    def __init__(self, source: str, what: SpecError) -> None:
+        super().__init__(source)
+        self.source = source
+        self.what = what
+
+
 def main(source: TextIO, target: TextIO) -> int:
     """Answer one question; return the exit status."""
     status, told = 0, None
@@ -29,6 +38,8 @@ def main(source: TextIO, target: TextIO) -> int:
     try:
         asked = json.load(source)
         told = _tested(asked["test"]) if "test" in asked else _tried(asked)
+    except _SourceError as error:
+        told, status = refusal(error.what, error.source), 2
     except SpecError as error:
         told, status = refusal(error, ""), 2
     except UserError as error:
@@ -55,9 +66,10 @@ def _tried(asked: dict[str, Any]) -> Any:
             with Path(path).open(encoding="utf-8-sig", newline="") as lines:
                 history = sheet.read(path, lines, metrics)
         except SpecError as error:
-            return refusal(error, path)
+            raise _SourceError(path, error) from error
         except (OSError, UnicodeDecodeError) as error:
-            return refusal(SpecError([Problem("", f"cannot be read: {error}")]), path)
+            what = SpecError([Problem("", f"cannot be read: {error}")])
+            raise _SourceError(path, what) from error
         found.append(backtest(rules, history))
     return found
 

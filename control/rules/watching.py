@@ -27,6 +27,8 @@ from trainmaster.rule import Rule
 
 MAX_RUNS = 256
 
+Frames = dict[tuple[tuple[str, ...], int], Frame | None]
+"""What rules on the same metrics look at in one turn."""
 Lineage = tuple[tuple[int, int], ...]
 
 
@@ -55,9 +57,10 @@ class Watches:
             self._runs.popitem(last=False)
         found: list[Judgement] = []
         known: dict[str, Watch] = {}
+        frames: Frames = {}
         seats = _seats(snapshot)
         for rule in snapshot.rules:
-            watch = _advanced(run.watches.get(rule.name), rule, snapshot, seats)
+            watch = _advanced(run.watches.get(rule.name), rule, snapshot, seats, frames)
             if watch is not None:
                 known[rule.name] = watch
                 found += watch.judgements
@@ -82,7 +85,11 @@ def _seats(snapshot: RunSnapshot) -> tuple[Seat, ...]:
 
 
 def _advanced(
-    watch: Watch | None, rule: Rule, snapshot: RunSnapshot, seats: tuple[Seat, ...]
+    watch: Watch | None,
+    rule: Rule,
+    snapshot: RunSnapshot,
+    seats: tuple[Seat, ...],
+    frames: Frames,
 ) -> Watch | None:
     """Return the watch of `rule` after what is new; None where there is nothing to look at."""
     if not rule.enabled:
@@ -94,11 +101,13 @@ def _advanced(
     names = tuple(member.name for member in members)
     if watch is None or watch.rule != rule or watch.members != names:
         watch = Watch(rule, names)
-    frame = (
-        _of_ranks(rule, members, seats, snapshot, watch.last_step)
-        if needs_ranks(rule)
-        else _of_run(rule.metrics, snapshot, watch.last_step)
-    )
+    if needs_ranks(rule):
+        frame = _of_ranks(rule, members, seats, snapshot, watch.last_step)
+    else:
+        key = (rule.metrics, watch.last_step)
+        if key not in frames:
+            frames[key] = _of_run(rule.metrics, snapshot, watch.last_step)
+        frame = frames[key]
     if frame is not None:
         watch.take(frame)
     return watch
