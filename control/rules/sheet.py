@@ -8,6 +8,7 @@ what it redid does not count.
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -42,39 +43,32 @@ def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> History:
     twice = sorted({each for each in header if each and header.count(each) > 1})
     if twice:
         raise SpecError([Problem(each, "stands twice in the header", 1) for each in twice])
-    rows = _rows(reader, len(header))
-    steps = _steps([row[header.index(step_name)] for row in rows], step_name)
+    cells = _cells(reader, header)
+    steps = _steps(cells[step_name], step_name)
     chosen = _chosen(header, frozenset(metrics))
-    columns = {
-        shown: _numbers([row[header.index(column)] for row in rows], column)
-        for column, shown in chosen.items()
-    }
+    columns = {shown: _numbers(cells[column], column) for column, shown in chosen.items()}
     time_name = next((each for each in TIME_NAMES if each in header), None)
-    at = None
-    if time_name is not None:
-        at = _times([row[header.index(time_name)] for row in rows], time_name)
-    ranks = None
-    if "rank" in header:
-        ranks = _steps([row[header.index("rank")] for row in rows], "rank")
+    at = _times(cells[time_name], time_name) if time_name is not None else None
+    ranks = _steps(cells["rank"], "rank") if "rank" in header else None
     notes = [f"{column} is read as {shown}." for column, shown in chosen.items() if column != shown]
     return _history(name, steps, at, ranks, columns, notes)
 
 
-def _rows(reader: Iterable[list[str]], width: int) -> list[list[str]]:
-    rows: list[list[str]] = []
+def _cells(reader: Iterable[list[str]], header: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return column -> its cells."""
     try:
-        for row in reader:
-            if not row:
-                continue
-            if len(row) != width:
-                why = f"has {len(row)} cells, and the header {width}"
-                raise SpecError([Problem("", why, len(rows) + 2)])
-            rows.append(row)
-            if len(rows) > MAX_ROWS:
-                raise SpecError([Problem("", f"has more than {MAX_ROWS} rows")])
+        rows = [row for row in itertools.islice(reader, MAX_ROWS + 1) if row]
     except csv.Error as error:
-        raise SpecError([Problem("", f"is no CSV: {error}", len(rows) + 2)]) from error
-    return rows
+        raise SpecError([Problem("", f"is no CSV: {error}")]) from error
+    if len(rows) > MAX_ROWS:
+        raise SpecError([Problem("", f"has more than {MAX_ROWS} rows")])
+    if not set(map(len, rows)) <= {len(header)}:
+        for line, row in enumerate(rows, 2):
+            if len(row) != len(header):
+                why = f"has {len(row)} cells, and the header {len(header)}"
+                raise SpecError([Problem("", why, line)])
+    columns: list[Sequence[str]] = list(zip(*rows, strict=True)) or [()] * len(header)
+    return dict(zip(header, columns, strict=True))
 
 
 def _chosen(header: Sequence[str], metrics: frozenset[str]) -> dict[str, str]:
