@@ -42,7 +42,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cuda(count: int) -> list[SlotDevice]:
-    return [SlotDevice(kind="cuda", index=index) for index in range(count)]
+    return [SlotDevice(kind="cuda", index=index, runs_ahead=True) for index in range(count)]
 
 
 @pytest.mark.parametrize(
