@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
 from control.db import history, tables
@@ -13,6 +15,11 @@ from control.db.values import instant_text
 from control.rules import packs
 from trainmaster.errors import ConflictError, NotFoundError
 from trainmaster.rule import Rule
+
+log = logging.getLogger(__name__)
+
+_TOLD: set[tuple[str, int]] = set()
+"""Versions of rules of which it was said that they cannot be read."""
 
 DEFAULT_PACK = "default"
 SEEDER = "control"
@@ -50,12 +57,26 @@ def active(connection: Connection, asked: str | Sequence[str]) -> tuple[Rule, ..
     names = [asked] if isinstance(asked, str) else list(asked)
     c = tables.rules.c
     rows = connection.execute(
-        select(c.body)
+        select(c.name, c.version, c.body)
         .where(c.removed.is_(False), or_(c.pack.in_(names), c.name.in_(names)))
         .order_by(c.name)
     )
-    rules = (Rule.model_validate(body) for (body,) in rows)
-    return tuple(rule for rule in rules if rule.enabled)
+    rules = (_read(row.name, row.version, row.body) for row in rows)
+    return tuple(rule for rule in rules if rule is not None and rule.enabled)
+
+
+def _read(name: str, version: int, body: Any) -> Rule | None:
+    """Return a stored rule; None where it says what this process does not know: it was written by a
+    newer release, or a third party's part of it is not installed here. The others must go on.
+    """
+    try:
+        return Rule.model_validate(body)
+    except ValidationError as error:
+        if (name, version) not in _TOLD:
+            _TOLD.add((name, version))
+            why = "; ".join(each["msg"] for each in error.errors(include_url=False))
+            log.error("the rule %r is left out, for it cannot be read here: %s", name, why)
+        return None
 
 
 def unknown(connection: Connection, asked: str | Sequence[str]) -> list[str]:

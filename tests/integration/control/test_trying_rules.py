@@ -164,3 +164,15 @@ def test_rules_that_nobody_could_carry_out_or_judge_are_refused(here: Plane) -> 
         answer = operator.call("POST", "/v1/rules", {"rules": [{**sound, **changes}]})
         assert answer.status_code == 422, answer.text
         assert told in answer.text
+
+
+def test_a_rule_that_cannot_be_read_here_does_not_keep_the_others_from_judging(
+    here: Plane,
+) -> None:
+    r = tables.rules.c
+    with here.db.write() as connection:
+        [name] = [each.name for each in packs.load("quiet")][:1]
+        body = {**packs.load("quiet")[0].to_json(), "when": {"condition": "custom", "name": "gone"}}
+        connection.execute(update(tables.rules).where(r.name == name).values(body=body))
+        found = rulebook.active(connection, "quiet")
+    assert len(found) == len(packs.load("quiet")) - 1
