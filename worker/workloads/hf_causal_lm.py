@@ -145,10 +145,10 @@ def workload(*, params: Mapping[str, Any], data: str) -> HfCausalLm:
             ]
         ) from error
     source = STDLIB if data == "workload" else data
-    return HfCausalLm(_config(checked.config, source), checked.context, source)
+    return HfCausalLm(_config(checked.config), checked.context, source)
 
 
-def _config(given: Mapping[str, Any], source: str) -> Any:
+def _config(given: Mapping[str, Any]) -> Any:
     model_type = given.get("model_type")
     if model_type not in MODEL_TYPES:
         raise _wrong("model_type", f"is {model_type!r}; it may be {', '.join(MODEL_TYPES)}")
@@ -168,9 +168,9 @@ def _config(given: Mapping[str, Any], source: str) -> Any:
         raise SpecError(
             [Problem("params.config", f"is no config of {model_type}: {error}")]
         ) from error
-    if source.startswith("text:") and config.vocab_size < VOCABULARY:
+    if config.vocab_size < VOCABULARY:
         raise _wrong(
-            "vocab_size", f"is {config.vocab_size}; text is read as bytes, which are {VOCABULARY}"
+            "vocab_size", f"is {config.vocab_size}; data are read as bytes, which are {VOCABULARY}"
         )
     return config
 
