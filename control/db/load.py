@@ -128,10 +128,9 @@ def _attempts(connection: Connection, run: str) -> tuple[view.Attempt, ...]:
             select(c.generation, func.max(c.step)).where(c.run == run).group_by(c.generation)
         ).all()
     )
-    found = connection.execute(
-        select(tables.attempts).where(a.run == run).order_by(a.generation)
-    ).mappings()
-    told = _stacks_told(connection, run)
+    query = select(tables.attempts).where(a.run == run).order_by(a.generation)
+    found = connection.execute(query).mappings().all()
+    told = _stacks_told(connection, run) if any(each["stacks"] for each in found) else {}
     return tuple(
         rows.attempt(
             each,

@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.ring import OAK, Ring, running, tiny, until
 
 PAIR = [{**OAK, "slots": 2}, {**OAK, "name": "elm", "slots": 2}]
-STEPS = 320
+STEPS = 260
 
 
 @pytest.fixture(scope="module")
