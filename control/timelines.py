@@ -78,6 +78,7 @@ def _rank(
             "idle_ratio": _ratio(where.idle_ratio),
             "waited_unsent_s": _s(waited.unsent_s),
             "waited_under_way_s": _s(waited.under_way_s),
+            "waited_unasked_s": _s(waited.unasked_s),
         },
         "dropped": mine.dropped,
         "actions": _columns(mine.actions, start_s),

@@ -306,12 +306,13 @@ def _ns(timeline: Timeline) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What a rank waited for messages of other stages, in seconds: for what had not been sent yet,
-    and for what was under way.
+    """What a rank waited for messages, in seconds: for what had not been sent yet, for what was
+    under way, and for whoever was to ask for what it sent.
     """
 
     unsent_s: float
     under_way_s: float
+    unasked_s: float
 
 
 def waits(timeline: Timeline, pipeline: Iterable[Timeline]) -> Waits:
@@ -327,8 +328,10 @@ def waits(timeline: Timeline, pipeline: Iterable[Timeline]) -> Waits:
                 sent["wait_activation", each.stage + 1, each.number] = each.start_ns + _ns(other)
             elif each.kind == "send_gradient":
                 sent["wait_gradient", each.stage - 1, each.number] = each.start_ns + _ns(other)
-    unsent = under_way = 0
+    unsent = under_way = unasked = 0
     for each in timeline.actions:
+        if each.kind == "wait_send":
+            unasked += each.end_ns - each.start_ns
         at = sent.get((each.kind, each.stage, each.number))
         if at is None:
             continue
@@ -336,4 +339,4 @@ def waits(timeline: Timeline, pipeline: Iterable[Timeline]) -> Waits:
         before = min(waited, max(0, at - _ns(timeline) - each.start_ns))
         unsent += before
         under_way += waited - before
-    return Waits(unsent / 1e9, under_way / 1e9)
+    return Waits(unsent / 1e9, under_way / 1e9, unasked / 1e9)

@@ -9,11 +9,11 @@ import pytest
 
 from tests.distributed.ranks import Generation, plan_of, started, tiny_spec, trained
 from tests.distributed.test_matrix import compare, plain_loop
-from trainmaster import plugins
+from trainmaster import plugins, timeline
 from trainmaster.errors import ExitCode
 from trainmaster.plan import ParallelAsk, resolve
 from trainmaster.schedules import KNOWN
-from trainmaster.spec import RunSpec
+from trainmaster.spec import RunSpec, TelemetrySpec
 
 FOUR = {"replicas": 4, "micro_batch": 1, "shares": [7, 1, 5, 3]}
 
@@ -200,12 +200,15 @@ def test_a_schedule_of_a_third_party_is_data_that_ranks_run(
     monkeypatch.syspath_prepend(installed)
     plugins.add_schedules()
     try:
-        spec = tiny_spec(corpus)
+        spec = tiny_spec(corpus).model_copy(update={"telemetry": TelemetrySpec(timeline_every=4)})
         ask = {"schedule": "last_in_first_out", "replicas": 2, "stages": 2, "shares": [10, 6]}
         seen = trained(tmp_path / "run", spec, plan_of(spec, **ask, micro_batch=1, zero=2))
     finally:
         del KNOWN["last_in_first_out"]
     compare(seen, plain_loop(spec, micro_batch=1), bitwise=True)
+    [recorded] = seen.frames(0).timelines
+    forwards = [each for each in timeline.decode(recorded).actions if each.kind == "forward"]
+    assert sorted(each.number for each in forwards) == list(range(10))
 
 
 def failures_of(generation: Generation) -> list[str]:

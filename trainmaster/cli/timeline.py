@@ -104,7 +104,7 @@ def _show(session: Session, found: dict[str, Any]) -> None:
     session.output.table(
         [
             *("RANK", "REPLICA", "PLACE", "NODE", "STEP", "COMPUTE", "OPTIMIZER", "EXPOSED"),
-            *("IDLE", "BUBBLE", "PLANNED", "UNSENT", "UNDER WAY"),
+            *("IDLE", "BUBBLE", "PLANNED", "UNSENT", "UNDER WAY", "UNASKED"),
         ],
         [
             [
@@ -121,6 +121,7 @@ def _show(session: Session, found: dict[str, Any]) -> None:
                 _percent(planned.get(rank["rank"])),
                 _ms(rank["summary"]["waited_unsent_s"]),
                 _ms(rank["summary"]["waited_under_way_s"]),
+                _ms(rank["summary"]["waited_unasked_s"]),
             ]
             for rank in found["ranks"]
         ],

@@ -116,7 +116,9 @@ def test_a_wait_divides_at_the_instant_of_sending() -> None:
         Action("wait_activation", 1, 4, 300, 650),
         Action("wait_gradient", 1, 4, 700, 750),
         Action("wait_activation", 1, 9, 800, 900),
+        Action("wait_send", 1, 4, 900, 930),
     )
     found = timeline.waits(receiver, [receiver, sender])
     assert found.unsent_s * 1e9 == pytest.approx(200)
     assert found.under_way_s * 1e9 == pytest.approx(150 + 50)
+    assert found.unasked_s * 1e9 == pytest.approx(30)

@@ -17,6 +17,7 @@ SUMMARY = {
     "idle_ratio": 0.05,
     "waited_unsent_s": 0.02,
     "waited_under_way_s": 0.001,
+    "waited_unasked_s": 0.004,
 }
 
 
