@@ -88,6 +88,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
         plan=plan,
         role=role,
         device=device,
+        one_kind=spec.train.determinism == "layout",
     )
     problems = workload_problems(
         plan,

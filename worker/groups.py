@@ -64,13 +64,22 @@ class Groups:
     relay: Relay
 
 
-def join(*, store: str, prefix: str, plan: Plan, role: RankRole, device: ComputeDevice) -> Groups:
+def join(
+    *,
+    store: str,
+    prefix: str,
+    plan: Plan,
+    role: RankRole,
+    device: ComputeDevice,
+    one_kind: bool = False,
+) -> Groups:
     """Meet all ranks of the generation at the store and return the groups; blocks until everybody
     is there.
 
     Args:
         store: host:port of the generation's TCPStore.
         prefix: what keeps this generation's keys apart from any other's.
+        one_kind: whether all devices must be of one kind, for the bits that were promised.
 
     Raises:
         SpecError: kinds of devices differ where the plan needs one.
@@ -80,6 +89,12 @@ def join(*, store: str, prefix: str, plan: Plan, role: RankRole, device: Compute
     shared = PrefixStore(prefix, client)
     kinds = _kinds(shared, plan, role, device)
     refuse_mixture(plan, kinds)
+    if one_kind and cross(kinds):
+        message = (
+            "'layout' needs devices of one kind, since another rounds otherwise, but there are "
+            f"{named(kinds, range(len(kinds)))}: choose nodes by placement.labels"
+        )
+        raise SpecError([Problem("train.determinism", message)])
     dist.init_process_group(
         backend_of(kinds),
         store=shared,

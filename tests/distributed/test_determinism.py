@@ -12,6 +12,7 @@ import pytest
 from tests.distributed.ranks import TINY, plan_of, started, tiny_spec, trained
 from trainmaster.errors import ExitCode
 from trainmaster.spec import RunSpec
+from worker.launch import SlotDevice
 
 
 def spec_of(corpus: Path, **train: Any) -> RunSpec:
@@ -86,6 +87,15 @@ def test_a_sum_over_other_micro_batches_would_have_other_bits(tmp_path: Path, co
         assert set(generation.join()) == {ExitCode.BAD_SPEC}
     [failed] = generation.events("rank_failed")
     assert "parallel.micro_batch" in failed["because"]
+
+
+def test_devices_of_several_kinds_promise_no_bits(tmp_path: Path, corpus: Path) -> None:
+    spec = spec_of(corpus, determinism="layout")
+    devices = (SlotDevice(kind="emu-a"), SlotDevice(kind="emu-b"))
+    with started(tmp_path, spec, plan_of(spec, stages=2), devices=devices) as generation:
+        assert set(generation.join()) == {ExitCode.BAD_SPEC}
+    [failed] = generation.events("rank_failed")
+    assert "train.determinism: 'layout' needs devices of one kind" in failed["because"]
 
 
 @pytest.mark.parametrize(
