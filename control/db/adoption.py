@@ -121,7 +121,7 @@ def _attempt(
         "cause_kind": CAUSE_KIND,
         "spec": spec.model_dump(mode="json"),
         "plan": _plan(newest.layout).model_dump(mode="json"),
-        "checkpoint_every": interval(spec),
+        "checkpoint_every": interval(spec).every_steps,
         "started_at": now,
         "ended_at": now,
         "ended_because": because,
