@@ -17,7 +17,7 @@ from control.decision import NewAttempt, NewChore
 from control.endings import not_before
 from control.lifecycle import Happening, State
 from control.lineage import ENDLESS, up_to
-from control.planner import even
+from control.planner import automatic
 from control.snapshot import Attempt, RunSnapshot
 from control.succession import Beginning
 from control.turn import Turn
@@ -115,16 +115,27 @@ def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | 
     if begin.plan is not None:
         return begin.plan, "The plan is as the restore asks." if begin.kind == "restore" else ""
     if newest is not None and begin.kind != "amend" and newest.cause_kind != "import":
-        plan = _unplaced(newest.plan, begin.spec, snapshot)
-        if begin.spec.parallel != "auto" or scheduler.could_hold(
-            plan, begin.spec.placement, snapshot.nodes, now=turn.now
-        ):
-            return plan, ""
-    num_slots = scheduler.free_slots(begin.spec.placement, snapshot.nodes, now=turn.now)
-    if begin.spec.parallel == "auto" and num_slots == 0:
+        again = _as_before(turn, begin.spec, newest.plan)
+        if again is not None:
+            return again, ""
+    rooms = scheduler.rooms(begin.spec.placement, snapshot.nodes, now=turn.now)
+    if begin.spec.parallel == "auto" and not any(count for _, count in rooms):
         return None, "Waiting for a free slot to plan for: no node that can take ranks has one."
-    choice = even.choose(begin.spec, workload, num_slots=max(1, num_slots))
+    choice = automatic.choose(begin.spec, workload, rooms)
     return choice.plan, choice.because if begin.spec.parallel == "auto" else ""
+
+
+def _as_before(turn: Turn, spec: RunSpec, plan: Plan) -> Plan | None:
+    """Return the plan of the newest attempt, to be placed anew; None where `parallel: auto` needs
+    another one, for it was planned for nodes that are not there, or would not fit.
+    """
+    nodes = turn.snapshot.nodes
+    if spec.parallel == "auto" and plan.predicted.step_time_s is not None:
+        return plan if scheduler.holds(plan, nodes, now=turn.now) else None
+    bare = _unplaced(plan, spec, turn.snapshot)
+    if spec.parallel != "auto" or scheduler.could_hold(bare, spec.placement, nodes, now=turn.now):
+        return bare
+    return None
 
 
 def _placement(begin: Beginning, snapshot: RunSnapshot) -> PlacementSpec:

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from control import replanning
+from control import replanning, scheduler
 from control.choice import unhealthy_steps
 from control.lifecycle import Happening, State
 from control.lineage import newest_step
-from control.planner import even
-from control.scheduler import could_hold
+from control.planner import automatic
 from control.snapshot import Attempt, RunSnapshot
 from control.turn import Turn
 from trainmaster.errors import SpecError
@@ -113,18 +112,14 @@ def come_back(turn: Turn) -> None:
     spec, workload = snapshot.run.spec, snapshot.run.workload
     if workload is None:
         return
-    num_slots = sum(
-        node.slots - len(node.taken - node.held_here)
-        for node in snapshot.nodes
-        if not node.cordoned
-    )
+    rooms = scheduler.rooms(spec.placement, snapshot.nodes, now=turn.now, held_too=True)
     try:
-        full = even.choose(spec, workload, num_slots=max(1, num_slots)).plan
+        full = automatic.choose(spec, workload, rooms).plan
     except SpecError:
         return
     if full.world_size <= attempt.plan.world_size:
         return
-    if not could_hold(full, spec.placement, snapshot.nodes, now=turn.now):
+    if not scheduler.could_hold(full, spec.placement, snapshot.nodes, now=turn.now):
         return
     because = f"{clean} clean steps in a row: the run goes back to all that it asked for."
     begin(turn, Move("return", because, full))

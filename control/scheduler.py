@@ -87,14 +87,38 @@ def fits(plan: Plan, placement: PlacementSpec, nodes: Sequence[Node]) -> Problem
     )
 
 
-def free_slots(placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime) -> int:
-    """Return the slots that the best `placement.nodes` nodes could give now."""
+def rooms(
+    placement: PlacementSpec,
+    nodes: Sequence[Node],
+    *,
+    now: datetime,
+    held_too: bool = False,
+) -> list[tuple[Node, int]]:
+    """Return the `placement.nodes` nodes that could give most slots now, and how many each.
+
+    Args:
+        held_too: the slots that this run holds count as free.
+    """
     usable = [
-        node
+        (node, len(_free_slots(node)) + (len(node.held_here) if held_too else 0))
         for node in nodes
         if may_take_ranks(node, now=now) and _labels_match(node, placement.labels)
     ]
-    return sum(sorted((len(_free_slots(node)) for node in usable), reverse=True)[: placement.nodes])
+    return sorted(usable, key=lambda room: -room[1])[: placement.nodes]
+
+
+def free_slots(placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime) -> int:
+    """Return the slots that the best `placement.nodes` nodes could give now."""
+    return sum(count for _, count in rooms(placement, nodes, now=now))
+
+
+def holds(plan: Plan, nodes: Sequence[Node], *, now: datetime) -> bool:
+    """Return whether the nodes that a plan names can take its ranks now."""
+    homes = [node for pipeline in plan.pipelines for node in pipeline.nodes]
+    free = {node.id: len(_free_slots(node)) for node in nodes if may_take_ranks(node, now=now)}
+    return len(homes) == plan.world_size and all(
+        homes.count(node) <= free.get(node, 0) for node in dict.fromkeys(homes)
+    )
 
 
 def could_hold(

@@ -172,7 +172,8 @@ class Rank:
 @dataclass(frozen=True, slots=True)
 class Node:
     """A node. `taken` are the slots held by any run, this one included; `held_here` those held by
-    this run; `sync_interval_s` is how often it is asked to be heard.
+    this run; `sync_interval_s` is how often it is asked to be heard; `profile` what it says of its
+    devices and links.
     """
 
     id: str
@@ -185,6 +186,7 @@ class Node:
     taken: frozenset[int] = frozenset()
     held_here: frozenset[int] = frozenset()
     sync_interval_s: float = 1.0
+    profile: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

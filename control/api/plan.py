@@ -18,6 +18,7 @@ from control.api.submission import described, parsed
 from control.db import listings
 from control.planner import fleet
 from control.planner.answer import answer, asked_for, told
+from control.planner.automatic import machine_of
 from control.planner.search import search
 from trainmaster import document
 from trainmaster.document import Document
@@ -163,20 +164,5 @@ def _connected(shell: Shell, spec: RunSpec) -> list[fleet.Machine]:
 
 
 def _machine(row: Mapping[str, Any]) -> fleet.Machine:
-    profile = row.get("profile") or {}
-    devices = row.get("devices") or []
-    memory = profile.get("memory_bytes")
-    if memory is None and devices:
-        memory = min(int(device["memory_bytes"]) for device in devices) or None
-    links = {
-        str(name): _link(float(link.get("latency_ms") or 0.0), link.get("mbps"))
-        for name, link in (profile.get("links") or {}).items()
-    }
-    return fleet.Machine(
-        row["id"],
-        row["slots"],
-        profile.get("speed"),
-        profile.get("layer_time_s"),
-        memory,
-        links,
-    )
+    memory = min((int(each["memory_bytes"]) for each in row.get("devices") or []), default=0)
+    return machine_of(row["id"], row["slots"], row.get("profile") or {}, memory or None)

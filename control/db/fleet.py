@@ -82,9 +82,9 @@ def read(
         wanted = or_(n.last_seen_at > now - REMEMBERED, one_of(connection, n.id, list(taken)))
     else:
         wanted = one_of(connection, n.id, only)
-    query = select(n.id, n.slots, n.last_seen_at, n.boot, n.address, n.labels, n.cordoned).where(
-        wanted
-    )
+    query = select(
+        *(n.id, n.slots, n.last_seen_at, n.boot, n.address, n.labels, n.cordoned, n.profile)
+    ).where(wanted)
     found = connection.execute(query.order_by(n.id)).all()
     idle_s = sync_interval_s(len(found))
     return tuple(
@@ -99,6 +99,7 @@ def read(
             taken=frozenset(taken.get(row.id, ())),
             held_here=frozenset(held.get(row.id, ())),
             sync_interval_s=1.0 if row.id in taken else idle_s,
+            profile=row.profile,
         )
         for row in found
     )

@@ -18,7 +18,7 @@ from control.planner.scenario import Floats, Layers, NodeKind, Scenario, with_no
 from control.planner.search import Found
 from trainmaster.errors import Problem, SpecError
 from trainmaster.plan import MIB, ParallelAsk, Pipeline, Plan, Prediction, plan_problems, resolve
-from trainmaster.spec import RunSpec
+from trainmaster.spec import NEED_WHOLE_PARAMETERS, RunSpec
 from trainmaster.wire import WorkloadInfo
 
 ASSUMED_FLOPS = 2e10
@@ -83,10 +83,13 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
         told.append(
             f"links without figures are taken for {ASSUMED_BW:.0e} bytes/s and {ASSUMED_LAT_S:g} s"
         )
+    ask = spec.parallel if isinstance(spec.parallel, ParallelAsk) else None
     batch = spec.train.global_batch
     least = -(-batch // MAX_MICRO_BATCHES)
     sizes = [size for size in divisors(batch) if size >= least]
-    ask = spec.parallel if isinstance(spec.parallel, ParallelAsk) else None
+    if ask is None:
+        # The seed's band: at least four micro-batches a step, where the batch allows.
+        sizes = [size for size in sizes if size <= batch // 4] or sizes[:1]
     scenario = Scenario(
         names=(),
         kinds=(),
@@ -98,7 +101,7 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
         global_batch=batch,
         micro_batches=tuple(sizes[:12]),
         schedules=("1f1b", "gpipe") if ask is None else (ask.schedule,),
-        zeros=(0, 1),
+        zeros=(0,) if _needs_whole_parameters(spec, workload) else (0, 1),
         buckets=(BUCKET_BYTES,),
         overlap=True,
         grad_bytes=SUM_BYTES,
@@ -106,6 +109,10 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
         warnings=tuple(told),
     )
     return with_nodes(scenario, names, figures, bw, lat)
+
+
+def _needs_whole_parameters(spec: RunSpec, workload: WorkloadInfo) -> bool:
+    return workload.brings_optimizer or spec.train.optimizer.name in NEED_WHOLE_PARAMETERS
 
 
 def divisors(total: int) -> list[int]:

@@ -16,7 +16,15 @@ from control.planner.exact import Best, Exact, work_estimate
 from control.planner.merging import apart, merged
 from control.planner.refine import refine
 from control.planner.scenario import Scenario
-from control.planner.seeds import Mix, by_knapsack, improved, judge, quick_mix, replica_choices
+from control.planner.seeds import (
+    Mix,
+    by_knapsack,
+    improved,
+    judge,
+    plain,
+    quick_mix,
+    replica_choices,
+)
 from trainmaster.errors import Problem, SpecError
 
 EXACT_WORK = 4_000_000.0
@@ -29,6 +37,11 @@ MIDDLE = 128
 def never() -> bool:
     """Say that time is not up."""
     return False
+
+
+QUICK_MIXES = 16
+"""Nodes up to which a quick search tries more than the plain plans."""
+QUICK_TRIES = 12
 
 
 @dataclass
@@ -65,6 +78,8 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
     """
     model, best = Model(scenario), Best()
     _seed(model, best, stop)
+    if best.draft is None:
+        plain(model, best)
     estimate = (
         work_estimate(
             scenario.counts, scenario.layers.count, min(scenario.max_stages, scenario.num_nodes)
@@ -90,6 +105,34 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
         exact,
         model.simulated,
         cut_short or stop(),
+        model,
+    )
+
+
+def quick(scenario: Scenario) -> Found:
+    """Return a good plan within a fraction of a second, for where nothing may wait: the plain ones,
+    equal mixes of all nodes, and what a few changes make of the best of them.
+
+    Raises:
+        SpecError: no plan fits; the message says what is lacking.
+    """
+    model, best = Model(scenario), Best()
+    plain(model, best)
+    if scenario.num_nodes <= QUICK_MIXES:
+        for mix in mixes_of(model)[:2]:
+            judge(model, mix.setting, mix.shapes, best)
+            judge(model, mix.setting, improved(model, mix.setting, mix.shapes), best)
+        refine(model, best, tries=QUICK_TRIES, stop=never)
+    if best.draft is None:
+        raise SpecError([Problem("", misfit(scenario))])
+    return Found(
+        scenario,
+        best.draft,
+        best.verdict,
+        lower_bound(scenario),
+        False,
+        model.simulated,
+        True,
         model,
     )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from control.planner.aligned import aligned_templates
+from control.planner.bound import settings
 from control.planner.cost import Draft, Model, Pipe, Setting
 from control.planner.cuts import best_links
 from control.planner.exact import Best
@@ -23,6 +24,29 @@ from control.planner.templates import (
     templates,
     vectors,
 )
+
+
+def plain(model: Model, best: Best) -> None:
+    """Judge the plans that anybody would think of first, so that where one fits there is one: the
+    whole model on each of the fastest nodes, and one pipeline through them.
+    """
+    s = model.scenario
+    order = sorted(range(len(s.counts)), key=lambda kind: (-s.speed[kind], kind))
+    for setting in settings(s):
+        total = s.global_batch // setting.micro_batch
+        room = min(total, s.max_replicas)
+        shapes: list[Shape] = []
+        row: list[int] = []
+        for kind in order:
+            copies = min(s.counts[kind], room - sum(shape.copies for shape in shapes))
+            if copies > 0:
+                shapes.append(Shape((kind,), (s.layers.count,), copies))
+                judge(model, setting, shapes, best)
+            row += [kind] * min(s.counts[kind], min(s.max_stages, s.layers.count) - len(row))
+            kinds = tuple(reversed(row))
+            layers = split(model, kinds, setting, micro_batches=total, replicas=1)
+            if layers is not None:
+                judge(model, setting, [Shape(kinds, layers, 1)], best)
 
 
 class Mix(NamedTuple):

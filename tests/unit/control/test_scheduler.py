@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from control import scheduler
 from control.decide import decide
-from control.planner import even
+from control.planner import automatic
 from control.scheduler import Placed, Waiting
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, Ring, change, node, plan, request, running
@@ -174,7 +174,7 @@ def test_those_before_it_in_the_queue_go_first_and_may_be_passed_when_they_do_no
 
 def test_auto_is_as_many_equal_replicas_as_the_batch_allows():
     auto = at.spec(parallel="auto")
-    choice = even.choose(auto, at.WORKLOAD, num_slots=6)
+    choice = automatic.choose(auto, at.WORKLOAD, [(node(slots=6), 6)])
     assert (choice.plan.replicas, choice.plan.stages) == (4, 1)
     assert "4 equal replicas" in choice.because
     decision = decide(queued(spec=auto, nodes=(node(slots=6),)), now=NOW)

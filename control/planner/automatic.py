@@ -1,0 +1,127 @@
+"""A plan for `parallel: auto`.
+
+Slots that are taken to be alike get equal replicas of the whole model, as many as the batch allows:
+they have no pipeline bubble and need no cut, so they are the best choice as long as the model fits
+on each. Where nodes say of themselves that they are not alike (an emulated device's speed, seconds
+per layer, memory), the planner looks for layers, shares and nodes that suit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from control.planner import fleet
+from control.planner.fleet import Machine
+from control.planner.search import quick
+from control.snapshot import Node
+from trainmaster.errors import SpecError
+from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.spec import RunSpec
+from trainmaster.wire import WorkloadInfo
+
+MAX_SLOTS = 64
+"""Beyond so many even a quick search takes longer than a turn may: slots are taken to be alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan, and why this one, as a sentence. Its pipelines name nodes where that matters."""
+
+    plan: Plan
+    because: str
+
+
+def choose(spec: RunSpec, workload: WorkloadInfo, rooms: Sequence[tuple[Node, int]]) -> Choice:
+    """Return the plan for `spec` on nodes with so many free slots each; as asked where the spec is
+    explicit.
+
+    Raises:
+        SpecError: what the spec asks does not fit the workload, or no plan fits into the memory of
+            the nodes.
+    """
+    global_batch = spec.train.global_batch
+    if spec.parallel != "auto":
+        plan = resolve(spec.parallel, num_layers=workload.num_layers, global_batch=global_batch)
+        return Choice(plan, "The plan is as the spec asks.")
+    num_slots = sum(count for _, count in rooms)
+    machines = [machine_of(node.id, count, node.profile) for node, count in rooms if count]
+    if can_tell_apart(machines) and num_slots <= MAX_SLOTS:
+        return _planned(spec, workload, machines)
+    return _even(spec, workload, max(1, num_slots))
+
+
+def machine_of(
+    name: str, slots: int, profile: Mapping[str, Any], memory_bytes: int | None = None
+) -> Machine:
+    """Return a node as planning knows it.
+
+    Args:
+        profile: what the node says of itself, as it was stored.
+        memory_bytes: of its smallest device, where it does not claim another size.
+    """
+    links = {
+        str(peer): (
+            float(link.get("latency_ms") or 0.0) / 1e3,
+            None if link.get("mbps") is None else float(link["mbps"]) * 1e6 / 8,
+        )
+        for peer, link in (profile.get("links") or {}).items()
+    }
+    return Machine(
+        name,
+        slots,
+        profile.get("speed"),
+        profile.get("layer_time_s"),
+        profile.get("memory_bytes") or memory_bytes,
+        links,
+    )
+
+
+def can_tell_apart(machines: Sequence[Machine]) -> bool:
+    """Return whether these nodes are known to differ, by figures that can be compared."""
+    timed = [machine.layer_time_s is not None for machine in machines]
+    if any(timed) and not all(timed):
+        return False
+    figures = {
+        (machine.speed, machine.layer_time_s, machine.memory_bytes, tuple(machine.links.items()))
+        for machine in machines
+    }
+    is_small = any(machine.memory_bytes is not None for machine in machines)
+    return len(figures) > 1 or is_small
+
+
+def _planned(spec: RunSpec, workload: WorkloadInfo, machines: Sequence[Machine]) -> Choice:
+    try:
+        scenario = fleet.fleet_scenario(machines, spec, workload)
+    except SpecError:  # described before layers were measured
+        return _even(spec, workload, sum(machine.slots for machine in machines))
+    found = quick(scenario)
+    plan = fleet.runnable(found, spec, workload)
+    used = {node for pipeline in plan.pipelines for node in pipeline.nodes}
+    idle = sorted({machine.name for machine in machines} - used)
+    told = (
+        f"Planned for unequal nodes: {plan.replicas} replicas, layers "
+        f"{[list(each.layers) for each in plan.pipelines]}, shares {plan.shares}; a step should "
+        f"take {plan.predicted.step_time_s:.3g} s."
+    )
+    if idle:
+        told += f" {', '.join(idle)} would make it slower and is left out."
+    return Choice(plan, told)
+
+
+def _even(spec: RunSpec, workload: WorkloadInfo, num_slots: int) -> Choice:
+    global_batch = spec.train.global_batch
+    replicas = max(
+        count for count in range(1, min(num_slots, global_batch) + 1) if global_batch % count == 0
+    )
+    plan = resolve(
+        ParallelAsk(replicas=replicas),
+        num_layers=workload.num_layers,
+        global_batch=global_batch,
+    )
+    return Choice(
+        plan,
+        f"{replicas} equal replicas of the whole model on {num_slots} free slots: the most that "
+        f"divide a batch of {global_batch} samples evenly, without a pipeline bubble.",
+    )
