@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from pydantic import ValidationError
 
 from trainmaster.interval import (
     PRIOR_NODE_S,
@@ -12,6 +13,7 @@ from trainmaster.interval import (
     daly_s,
     mean_time_between_failures,
 )
+from trainmaster.spec import CheckpointSpec
 
 DAY = 86400.0
 
@@ -74,3 +76,12 @@ def test_a_run_has_at_least_one_whatever_was_measured(steps: int) -> None:
     for pace in (Pace(0.0, 0.0, 0.0), Pace(1e9, 1e9, 1e-9), Pace(1.0, 1.0, 1.0)):
         assert 1 <= choose(pace, mtbf_s=1.0, steps=steps).every_steps <= steps
     assert 1 <= at_most(steps) <= min(steps, 1000)
+
+
+def test_states_in_memory_alone_need_the_memory_tier() -> None:
+    asked = {"memory": "off", "memory_every_steps": 10}
+    with pytest.raises(ValidationError, match="memory_every_steps 10 needs memory auto"):
+        CheckpointSpec.model_validate(asked)
+    assert CheckpointSpec.model_validate({"memory_every_steps": 10}).memory == "auto"
+    with pytest.raises(ValidationError, match="when_busy"):
+        CheckpointSpec.model_validate({"when_busy": "hurry"})

@@ -48,6 +48,14 @@ def test_a_token_may_lie_in_a_file_or_in_the_state_directory(tmp_path: Path):
     assert read(["--name", "n1"], {"TRAINMASTER_HOME": str(tmp_path)}).token == "stored"
 
 
+def test_states_are_kept_in_shared_memory_elsewhere_or_not_at_all(tmp_path: Path):
+    assert read([], env(tmp_path)).memory == Path("/dev/shm")  # the default
+    assert read([], env(tmp_path, TRAINMASTER_MEMORY="/mnt/ram")).memory == Path("/mnt/ram")
+    assert read([], env(tmp_path, TRAINMASTER_MEMORY="off")).memory is None
+    with pytest.raises(UserError, match="TRAINMASTER_MEMORY is 'ram'; write an absolute path"):
+        read([], env(tmp_path, TRAINMASTER_MEMORY="ram"))
+
+
 def test_metrics_are_open_to_anyone_only_when_asked_for(tmp_path: Path):
     assert read([], env(tmp_path)).metrics_open is False
     assert read([], env(tmp_path, TRAINMASTER_METRICS_OPEN="1")).metrics_open is True
