@@ -16,7 +16,7 @@ from bench.checkpoint.state import MIB
 from bench.conditions import conditions
 from bench.spread import Spread
 
-BESIDE = ("memcpy_s", "raw_write_s", "idle_steps_per_s")
+BESIDE = ("memcpy_s", "raw_write_s", "raw_write_cpu_s", "digests_cpu_s", "idle_steps_per_s")
 
 
 def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
@@ -29,6 +29,7 @@ def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
         speeds = [each[way]["speed_ratio"] for each in told]
         found[way] = {
             "stall_s": Spread.of([each[way]["stall_s"] for each in told]).json(),
+            "cpu_s": Spread.of([each[way]["cpu_s"] for each in told]).json(),
             "whole_s": Spread.of([each[way]["whole_s"] for each in told]).json(),
             "stall_per_memcpy": Spread.of(
                 [each[way]["stall_s"] / each["memcpy_s"] for each in told]

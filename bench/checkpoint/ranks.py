@@ -82,10 +82,18 @@ def _rank(rank: int, num_bytes: int, repetitions: int, folder: Path, out: Path) 
 
 
 def _once(ways: dict[str, savers.Way], copy: Memcpy, folder: Path, number: int) -> dict[str, Any]:
-    told: dict[str, Any] = {"memcpy_s": _most(copy), "raw_write_s": _raw(copy, folder)}
+    told: dict[str, Any] = {"memcpy_s": _most(copy)}
+    began = time.process_time()
+    told["raw_write_s"] = _raw(copy, folder)
+    told["raw_write_cpu_s"] = _summed(time.process_time() - began)
+    began = time.process_time()
+    copy.digest()
+    told["digests_cpu_s"] = _summed(time.process_time() - began)
     told["idle_steps_per_s"] = idle = _least(lambda: _steps_until(time.perf_counter() + IDLE_S))
     for turn, (name, way) in enumerate(ways.items()):
+        began_cpu = time.process_time()
         at_rest = _save(way, folder, 100 * number + 2 * turn, lambda finish: finish())
+        cpu_s = _summed(time.process_time() - began_cpu)
         beside = _Training()
         busy = _save(way, folder, 100 * number + 2 * turn + 1, beside)
         [slowest] = _gathered([-beside.steps_per_s])
@@ -93,6 +101,7 @@ def _once(ways: dict[str, savers.Way], copy: Memcpy, folder: Path, number: int) 
             "stall_s": at_rest[0],
             "stall_busy_s": busy[0],
             "whole_s": at_rest[1],
+            "cpu_s": cpu_s,
             "speed_ratio": -slowest / idle if slowest else None,
         }
     again = _most(copy)
@@ -177,6 +186,12 @@ def _gathered(values: list[float]) -> list[float]:
     most = torch.tensor(values, dtype=torch.float64)
     dist.all_reduce(most, dist.ReduceOp.MAX)
     return most.tolist()
+
+
+def _summed(value: float) -> float:
+    total = torch.tensor([value], dtype=torch.float64)
+    dist.all_reduce(total)
+    return float(total)
 
 
 def _told_by_first(text: str) -> str:

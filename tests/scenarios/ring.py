@@ -151,6 +151,20 @@ class Ring:
         assert found is not None
         return found
 
+    def wait_for_checkpoint(self, run: str, step: int) -> None:
+        """Wait until the state of `step` or a later one is committed and, where that is done, kept:
+        both come behind training.
+        """
+        kinds = {"checkpoint_committed", "state_kept"}
+        if self.show(run)["spec"]["checkpoint"].get("memory") == "off":
+            kinds = {"checkpoint_committed"}
+
+        def look() -> bool:
+            told = [each for each in self.events(run) if each["kind"] in kinds]
+            return {each["kind"] for each in told if each["data"]["step"] >= step} == kinds
+
+        until(look, what=f"the checkpoint of step {step}")
+
     def losses(self, run: str) -> dict[int, float | str]:
         points = self.json("series", run, "loss", "--points", 1_000_000)["points"]
         steps = [step for _, step, _, _ in points]

@@ -42,6 +42,7 @@ def kill_agent(ring: Ring, run: str) -> None:
 def test_the_run_goes_on_and_ends_with_the_bits_of_its_twin(ring: Ring, twin, corpus: Path, kill):
     run = ring.submit(tiny(kill.__name__, corpus))
     ring.wait_for_step(run, 35)
+    ring.wait_for_checkpoint(run, 30)
     kill(ring, run)
     done = ring.wait_for(run, "succeeded")
     assert done["generation"] == 2, done["attempts"]
@@ -50,6 +51,10 @@ def test_the_run_goes_on_and_ends_with_the_bits_of_its_twin(ring: Ring, twin, co
     cause = done["attempts"][1]["cause"]
     assert cause, "the reason is told in words"
     assert done["attempts"][1]["resumed_from_step"] >= 30
+    [restored] = ring.events(run, "checkpoint_restored")
+    assert restored["data"]["step"] == done["attempts"][1]["resumed_from_step"]
+    if kill is kill_agent:
+        assert restored["data"]["source"] == "store", "an agent's memory ends with it"
 
 
 def test_the_cause_names_the_rank_and_the_signal(ring: Ring, corpus: Path):

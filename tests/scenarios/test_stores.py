@@ -30,6 +30,7 @@ def test_a_run_saves_to_s3_and_resumes_from_there_and_from_a_copy_of_what_was_lo
     straight["checkpoint"] |= {"store": bucket.url, "memory": "off"}
     run = s3_ring.submit(straight)
     s3_ring.wait_for_step(run, 35)
+    s3_ring.wait_for_checkpoint(run, 30)
     kill_rank_zero(s3_ring, run)
     done = s3_ring.wait_for(run, "succeeded")
     assert done["attempts"][1]["resumed_from_step"] >= 30
