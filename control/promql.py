@@ -25,7 +25,7 @@ _LABELS: Final = {
     "rank": ("run", "rank", "node"),
     "node": ("run", "node"),
 }
-_CARRIED: Final = frozenset({"cordon", "checkpoint", "hold", "stop", "dump_stacks"})
+CARRIED: Final = frozenset({"cordon", "checkpoint", "hold", "stop"})
 """Actions that an alert may bring back by way of Alertmanager."""
 
 
@@ -82,7 +82,7 @@ def _alert(rule: Rule) -> dict[str, Any]:
         raise _UnsayableError("it leaves steps out, and Prometheus does not know which")
     labels = {"severity": rule.severity, "trainmaster_rule": _literal(rule.name)}
     action = rule.actions[0].action if rule.actions and rule.mode == "act" else None
-    if action in _CARRIED:
+    if action in CARRIED:
         labels["trainmaster_action"] = str(action)
     told: dict[str, Any] = {"alert": rule.name, "expr": _expr(rule, rule.when), "labels": labels}
     if rule.for_.seconds is not None:

@@ -10,7 +10,12 @@ from hypothesis import settings
 settings.register_profile("trainmaster", deadline=None)
 settings.load_profile("trainmaster")
 
-pytest_plugins = ["tests.services.postgres", "tests.services.prometheus", "tests.services.s3"]
+pytest_plugins = [
+    "tests.services.alertmanager",
+    "tests.services.postgres",
+    "tests.services.prometheus",
+    "tests.services.s3",
+]
 
 TESTS = Path(__file__).parent
 MARK_OF_FOLDER = {"distributed": "distributed", "scenarios": "scenario", "browser": "browser"}

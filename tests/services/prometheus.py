@@ -1,7 +1,7 @@
 """Private Prometheus servers for tests: `prometheus(config)` starts one to query."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ def prometheus(tmp_path: Path) -> Iterator[StartPrometheus]:
         config: Mapping[str, Any] | str,
         *,
         files: Mapping[str, Mapping[str, Any] | str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> PrometheusServer:
         folder = tmp_path / f"prometheus-{len(started)}"
         folder.mkdir()
@@ -71,7 +72,7 @@ def prometheus(tmp_path: Path) -> Iterator[StartPrometheus]:
             (folder / name).write_text(
                 content if isinstance(content, str) else yaml.safe_dump(dict(content))
             )
-        server = _start(binary, folder)
+        server = _start(binary, folder, arguments)
         started.append(server)
         return server
 
@@ -80,7 +81,7 @@ def prometheus(tmp_path: Path) -> Iterator[StartPrometheus]:
         server.stop()
 
 
-def _start(binary: str, folder: Path) -> PrometheusServer:
+def _start(binary: str, folder: Path, arguments: Sequence[str]) -> PrometheusServer:
     for _ in range(5):
         port = free_port()
         argv = [
@@ -90,6 +91,7 @@ def _start(binary: str, folder: Path) -> PrometheusServer:
             f"--web.listen-address=127.0.0.1:{port}",
             "--web.enable-lifecycle",
             "--log.level=warn",
+            *arguments,
         ]
         process = PrivateServer(argv, log=folder / "log")
         server = PrometheusServer(process, port)

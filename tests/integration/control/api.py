@@ -99,6 +99,7 @@ class FakeNode:
     api: Api
     name: str = "n1"
     slots: int = 4
+    metrics_port: int = 9100
     describes: Mapping[str, Any] = field(
         default_factory=lambda: {"ok": True, "result": INFO, "problems": []}
     )
@@ -123,7 +124,7 @@ class FakeNode:
             version="0",
             sent_at=_now(),
             address="127.0.0.1",
-            metrics_port=9100,
+            metrics_port=self.metrics_port,
             slots=self.slots,
             running=self.running,
             batches=told,

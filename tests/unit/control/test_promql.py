@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from control import promql
+from control.settings import EXTERNAL_ACTIONS
 from tests.services.private_server import absent
 from trainmaster.rule import Rule
 
@@ -181,3 +182,9 @@ def test_promtool_accepts_them_and_they_fire_as_the_rules_say(tmp_path: Path):
         )
     )
     assert "SUCCESS" in promtool("test", "rules", tmp_path / "tests.yml")
+
+
+def test_an_alert_carries_only_what_may_come_back_from_outside():
+    assert promql.CARRIED == EXTERNAL_ACTIONS
+    stacks = alert(mode="act", actions=[{"action": "dump_stacks"}])
+    assert "trainmaster_action" not in stacks["labels"]
