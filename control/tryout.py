@@ -2,8 +2,9 @@
 plane.
 
 Reads one JSON document on stdin, `{"rules": TEXT or null, "pack": NAME or null, "sources":
-[PATH...]}` or `{"test": TEXT}`, and writes one: the findings, or the sentences about tests that
-failed, or `{"code", "problems": [{"path", "message", "line", "source"}]}` with exit status 2.
+[{"name": NAME, "path": PATH}...]}` or `{"test": TEXT}`, and writes one: for each source the
+findings of its histories, or the sentences about tests that failed, or `{"code", "problems":
+[{"path", "message", "line", "source"}]}` with exit status 2.
 """
 
 from __future__ import annotations
@@ -61,16 +62,17 @@ def _tried(asked: dict[str, Any]) -> Any:
         rules = packs.load(asked["pack"])
     metrics = metrics_of(rules)
     found = []
-    for path in asked["sources"]:
+    for source in asked["sources"]:
+        name = source["name"]
         try:
-            with Path(path).open(encoding="utf-8-sig", newline="") as lines:
-                history = sheet.read(path, lines, metrics)
+            with Path(source["path"]).open(encoding="utf-8-sig", newline="") as lines:
+                histories = sheet.read(name, lines, metrics)
         except SpecError as error:
-            raise _SourceError(path, error) from error
+            raise _SourceError(name, error) from error
         except (OSError, UnicodeDecodeError) as error:
             what = SpecError([Problem("", f"cannot be read: {error}")])
-            raise _SourceError(path, what) from error
-        found.append(backtest(rules, history))
+            raise _SourceError(name, what) from error
+        found.append([backtest(rules, history) for history in histories])
     return found
 
 

@@ -30,8 +30,9 @@ def files(*patterns: str) -> list[Path]:
 
 
 def tried(name: str, lines: Iterable[str]) -> Found:
-    """Return what the default pack says of a CSV."""
-    return backtest(RULES, sheet.read(name, lines, metrics_of(RULES)))
+    """Return what the default pack says of a CSV of one run."""
+    [history] = sheet.read(name, lines, metrics_of(RULES))
+    return backtest(RULES, history)
 
 
 def tried_file(path: Path) -> Found:
@@ -94,11 +95,6 @@ def episodes() -> Iterator[Episode]:
 
 
 def stragglers(job: int) -> list[str]:
-    """Return a trace of workers' batch times as a CSV with a row per step and rank."""
-    lines = ["step,rank,compute_s\n"]
+    """Return a trace of workers' batch times: a row per step and worker."""
     path = DATA / "stragglers" / f"minibatch_job_{job}_norm.csv"
-    with path.open(encoding="utf-8", newline="") as rows:
-        for row in csv.DictReader(rows):
-            seconds = float(row["batch_time_norm"]) / 1000
-            lines.append(f"{row['time']},{row['worker']},{seconds}\n")
-    return lines
+    return path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -61,7 +61,7 @@ def of_a_csv(steps: int, repetitions: int, spikes: int) -> dict[str, Any]:
         for _ in range(repetitions):
             started = time.perf_counter()
             with path.open(encoding="utf-8", newline="") as lines:
-                history = sheet.read(path.name, lines, metrics_of(rules))
+                [history] = sheet.read(path.name, lines, metrics_of(rules))
             reading.append(time.perf_counter() - started)
             found = backtest(rules, history)
             spent.append(time.perf_counter() - started)

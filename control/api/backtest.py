@@ -90,8 +90,8 @@ def _findings(body: BacktestBody, shell: Shell) -> list[dict[str, Any]]:
             history = past.history(connection, run, metrics)
         found.append(backtest(rules, history))
     for each in body.csv:
-        history = sheet.read(each.name, each.text.splitlines(keepends=True), metrics)
-        found.append(backtest(rules, history))
+        histories = sheet.read(each.name, each.text.splitlines(keepends=True), metrics)
+        found += [backtest(rules, history) for history in histories]
     return found
 
 

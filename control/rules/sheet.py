@@ -1,8 +1,9 @@
-"""A CSV as history: a header, then a row per step, or a row per step and rank.
+"""CSVs as history: a header, then a row per step, or a row per step and rank.
 
 Columns that are no metric of the rules are never read, so notes and names may stand beside numbers.
 An empty cell was not measured; `nan`, `inf` and `-inf` were. A step that comes again began anew:
-what it redid does not count.
+what it redid does not count. Rows of several runs, or of several sections of a log, are a history
+each: they have no past in common.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.rules.frame import Bools, Column, Floats
 from control.rules.history import History, history_of
@@ -20,15 +22,22 @@ from control.rules.names import columns_of, split
 from trainmaster.errors import Problem, SpecError
 
 STEP_NAMES = ("step", "iteration")
+STEP_NAME_BY_RANK = "time"
+"""What tables of workers call the step; elsewhere a time is no step."""
+
+RANK_NAMES = ("rank", "worker")
 TIME_NAMES = ("at", "time_s")
-ALIASES = {"train_loss": "loss", "lm_loss": "loss"}
+STORY_NAMES = ("run", "section")
+ALIASES = {"train_loss": "loss", "lm_loss": "loss", "batch_time_norm": "compute_s"}
 """What others call a metric of ours; our own name goes first where both are there."""
 
 MAX_ROWS = 5_000_000
+MAX_STORIES = 100
 
 
-def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> History:
-    """Return what a CSV tells of `metrics`.
+def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> list[History]:
+    """Return what a CSV tells of `metrics`: one history, or one of each run and section where the
+    columns `run` and `section` name several.
 
     Raises:
         SpecError: with the line, and the column.
@@ -37,21 +46,83 @@ def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> History:
     header = [cell.strip() for cell in next(reader, [])]
     if header:
         header[0] = header[0].lstrip("\ufeff")
-    step_name = next((each for each in STEP_NAMES if each in header), None)
-    if step_name is None:
-        raise SpecError([Problem("step", "is needed: the header names no column `step`", 1)])
     twice = sorted({each for each in header if each and header.count(each) > 1})
     if twice:
         raise SpecError([Problem(each, "stands twice in the header", 1) for each in twice])
+    rank_name = next((each for each in RANK_NAMES if each in header), None)
+    step_name = _step_name(header, by_rank=rank_name is not None)
     cells = _cells(reader, header)
     steps = _steps(cells[step_name], step_name)
     chosen = _chosen(header, frozenset(metrics))
     columns = {shown: _numbers(cells[column], column) for column, shown in chosen.items()}
     time_name = next((each for each in TIME_NAMES if each in header), None)
     at = _times(cells[time_name], time_name) if time_name is not None else None
-    ranks = _steps(cells["rank"], "rank") if "rank" in header else None
-    notes = [f"{column} is read as {shown}." for column, shown in chosen.items() if column != shown]
-    return _history(name, steps, at, ranks, columns, notes)
+    ranks = _steps(cells[rank_name], rank_name) if rank_name is not None else None
+    read_as = {**chosen, step_name: "step"}
+    if rank_name is not None:
+        read_as[rank_name] = "rank"
+    notes = [
+        f"{column} is read as {shown}."
+        for column, shown in read_as.items()
+        if column != shown and column != "iteration"
+    ]
+    return [
+        _history(
+            story,
+            [steps[row] for row in rows] if rows is not None else steps,
+            at if at is None or rows is None else at[rows],
+            ranks if ranks is None or rows is None else [ranks[row] for row in rows],
+            columns if rows is None else _only(columns, rows),
+            list(notes),
+        )
+        for story, rows in _stories(name, cells)
+    ]
+
+
+def _step_name(header: Sequence[str], *, by_rank: bool) -> str:
+    """Return the column that tells the step.
+
+    Raises:
+        SpecError: there is none; it says how to name columns.
+    """
+    names = (*STEP_NAMES, STEP_NAME_BY_RANK) if by_rank else STEP_NAMES
+    found = next((each for each in names if each in header), None)
+    if found is None:
+        how = "a row per step `step,loss,grad_norm`, per step and rank `step,rank,compute_s`"
+        why = f"is needed: the header names no column `step`; columns are named {how}"
+        raise SpecError([Problem("step", why, 1)])
+    return found
+
+
+def _stories(
+    name: str, cells: Mapping[str, Sequence[str]]
+) -> list[tuple[str, NDArray[np.int64] | None]]:
+    """Return the name and the rows of each history: None for all rows.
+
+    Raises:
+        SpecError: they are too many to be told apart.
+    """
+    told = [cells[each] for each in STORY_NAMES if each in cells]
+    differing = [column for column in told if len(set(column)) > 1]
+    if not differing:
+        return [(name, None)]
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(zip(*differing, strict=True)):
+        rows.setdefault(key, []).append(row)
+    if len(rows) > MAX_STORIES:
+        column = next(each for each in STORY_NAMES if each in cells)
+        why = f"tells {len(rows)} runs and sections apart, and {MAX_STORIES} are the most"
+        raise SpecError([Problem(column, why)])
+    return [
+        (f"{name} ({', '.join(key)})", np.array(mine, dtype=np.int64)) for key, mine in rows.items()
+    ]
+
+
+def _only(columns: Mapping[str, Column], rows: NDArray[np.int64]) -> dict[str, Column]:
+    return {
+        each: Column(column.values[:, rows], column.measured[:, rows])
+        for each, column in columns.items()
+    }
 
 
 def _cells(reader: Iterable[list[str]], header: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -156,12 +227,7 @@ def _history(
     kept, begins = _surviving(numbers)
     if len(kept) < len(numbers):
         notes.append(f"{len(numbers) - len(kept)} rows were redone later and do not count.")
-    table = columns_of(
-        {
-            each: Column(column.values[:, kept], column.measured[:, kept])
-            for each, column in columns.items()
-        }
-    )
+    table = columns_of(_only(columns, kept))
     of_ranks = table.of_ranks.get("loss")
     if of_ranks is not None and len(of_ranks.values) == 1 and "loss" not in table.of_run:
         alone = f"The loss is that of rank {table.seats[0].rank} alone, noisier than the mean."

@@ -47,8 +47,8 @@ def backtest(
     session = session_of(context)
     files = [source for source in sources if _is_file(source)]
     runs = [source for source in sources if source not in files]
-    found = {each["source"]: each for each in _tried(session, rules, files, runs)}
-    in_order = [found[source] for source in sources]
+    found = _tried(session, rules, files, runs)
+    in_order = [each for source in sources for each in found[source]]
     if as_json:
         session.output.json(in_order)
     else:
@@ -90,17 +90,20 @@ def _is_file(source: str) -> bool:
     return there
 
 
-def _tried(session: Session, rules: str, files: list[str], runs: list[str]) -> list[Json]:
+def _tried(
+    session: Session, rules: str, files: list[str], runs: list[str]
+) -> dict[str, list[Json]]:
+    """Return source -> what is told of it: of a file that holds several runs, something of each."""
     path = rules if Path(rules).is_file() else None
     if path is None and (rules.endswith((".yaml", ".yml")) or "/" in rules):
         raise UserError(f"{rules}: there is no such file")
     text = read_text(path) if path is not None else None
-    found: list[Json] = []
+    found: dict[str, list[Json]] = {}
     local = files if _is_here() and (text is not None or rules in SHIPPED_PACKS) else []
     if local:
-        asked = {"rules": text, "pack": rules, "sources": [str(Path(f).resolve()) for f in local]}
-        told: list[Json] = _here(asked, path)
-        found += [{**each, "source": name} for each, name in zip(told, local, strict=True)]
+        named = [{"name": name, "path": str(Path(name).resolve())} for name in local]
+        told: list[list[Json]] = _here({"rules": text, "pack": rules, "sources": named}, path)
+        found |= dict(zip(local, told, strict=True))
     rest = [] if local else files
     if runs or rest:
         body: Json = {"text": text} if text is not None else {"rules": rules}
@@ -108,10 +111,17 @@ def _tried(session: Session, rules: str, files: list[str], runs: list[str]) -> l
         body["csv"] = [{"name": name, "text": read_text(name)} for name in rest]
         if path is not None:
             with problems_in(path):
-                found += session.api.post("/v1/backtest", body)
+                answer = session.api.post("/v1/backtest", body)
         else:
-            found += session.api.post("/v1/backtest", body)
+            answer = session.api.post("/v1/backtest", body)
+        for source in (*runs, *rest):
+            found[source] = [each for each in answer if _is_of(each["source"], source)]
     return found
+
+
+def _is_of(told: str, source: str) -> bool:
+    """Return whether findings are of `source`: one of several runs in a file is told behind it."""
+    return told == source or told.startswith(f"{source} (")
 
 
 def _is_here() -> bool:

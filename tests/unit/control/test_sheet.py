@@ -11,8 +11,18 @@ from trainmaster.errors import SpecError
 RULES = packs.load("default")
 
 
-def read(text, metrics=("loss", "grad_norm", "compute_s", "applied")):
+def read_all(text, metrics=("loss", "grad_norm", "compute_s", "applied")):
     return sheet.read("a.csv", text.splitlines(keepends=True), metrics)
+
+
+def read(text):
+    [told] = read_all(text)
+    return told
+
+
+def findings(lines):
+    [history] = sheet.read("a", lines, metrics_of(RULES))
+    return backtest(RULES, history)
 
 
 def values(history, metric):
@@ -57,6 +67,38 @@ def test_rows_by_rank_are_the_same_as_columns_by_rank():
         assert values(told, "compute_s") == [1.5, 1.1]
 
 
+def test_a_table_of_workers_is_read_by_the_names_it_has():
+    told = read(",worker,gpu,time,batch_time_norm\n0,0,25,1,476\n1,1,25,1,509\n2,0,25,7,480\n")
+    assert told.steps.tolist() == [1, 7]
+    assert [seat.rank for seat in told.seats] == [0, 1]
+    assert told.of_ranks["compute_s"].values.tolist() == [[476.0, 480.0], [509.0, 0.0]]
+    assert set(told.notes) == {
+        "batch_time_norm is read as compute_s.",
+        "time is read as step.",
+        "worker is read as rank.",
+    }
+
+
+def test_runs_and_sections_of_one_file_are_kept_apart():
+    text = "run,section,note,iteration,lm_loss\n"
+    text += "a,one,x,7000,6.4\nb,one,y,12,3\na,one,z,7010,nan\na,two,,6900,6.3\n"
+    told = read_all(text)
+    assert [(each.name, each.steps.tolist()) for each in told] == [
+        ("a.csv (a, one)", [7000, 7010]),
+        ("a.csv (b, one)", [12]),
+        ("a.csv (a, two)", [6900]),
+    ]
+    assert str(values(told[0], "loss")) == "[6.4, nan]"
+    assert all(each.notes == ("lm_loss is read as loss.",) for each in told), "nothing was redone"
+    alike = read_all("run,step,loss\na,1,3\na,2,3\n")
+    assert [each.name for each in alike] == ["a.csv"]
+    by_rank = read_all("run,step,worker,compute_s\na,1,0,1\na,1,1,2\nb,1,1,3\n")
+    assert [[seat.rank for seat in each.seats] for each in by_rank] == [[0, 1], [1]]
+    many = "run,step,loss\n" + "".join(f"r{number},1,3\n" for number in range(101))
+    with pytest.raises(SpecError, match="101 runs and sections"):
+        read_all(many)
+
+
 def test_rows_that_were_redone_do_not_count():
     told = read("step,loss\n1,5\n2,4\n3,9\n2,3\n3,2\n")
     assert told.steps.tolist() == [1, 2, 3]
@@ -70,6 +112,10 @@ def test_rows_that_were_redone_do_not_count():
     [
         ("", "no column `step`"),
         ("loss\n1\n", "no column `step`"),
+        ("loss\n1\n", "per step and rank `step,rank,compute_s`"),
+        ("time,loss\n1,2\n", "no column `step`"),
+        ("worker,time,compute_s\n0,noon,2\n", "2: time: must be a whole number"),
+        ("worker,step,compute_s\nw7,1,2\n", "2: worker: must be a whole number"),
         ("step,loss,loss\n1,2,3\n", "stands twice"),
         ("step,loss\n1,2\n2\n", "3: : has 1 cells"),
         ("step,loss\n1,2\nx,2\n", "3: step: must be a whole number"),
@@ -95,14 +141,14 @@ def test_time_makes_rules_in_seconds_applicable():
     lines += [
         f"{step},2030-01-01T12:{step // 60:02}:{step % 60:02}Z,80\n" for step in range(1, 121)
     ]
-    found = backtest(RULES, sheet.read("a", lines, metrics_of(RULES)))
+    found = findings(lines)
     assert [each["rule"] for each in found["findings"]] == ["slow communication"]
     bare = [line.replace("step,at,", "step,when,") for line in lines]
-    found = backtest(RULES, sheet.read("a", bare, metrics_of(RULES)))
+    found = findings(bare)
     assert found["findings"] == []
     assert "slow communication" in found["not_applicable"]
 
 
 def test_a_source_without_rows_has_no_findings():
-    found = backtest(RULES, sheet.read("a", ["step,loss\n"], metrics_of(RULES)))
+    found = findings(["step,loss\n"])
     assert (found["steps"], found["findings"], found["per_10k_steps"]) == (0, [], 0.0)

@@ -23,18 +23,34 @@ def asked(question):
     return status, json.loads(target.getvalue())
 
 
+def source(path):
+    return {"name": path.name, "path": str(path)}
+
+
 def test_a_pack_and_a_file_are_tried_on_csvs_in_order(tmp_path):
     for name, loss in (("a.csv", 5), ("b.csv", 3)):
         (tmp_path / name).write_text(f"step,loss\n1,3\n2,{loss}\n")
-    paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
-    status, told = asked({"rules": RULES, "sources": paths})
+    sources = [source(tmp_path / name) for name in ("a.csv", "b.csv")]
+    status, told = asked({"rules": RULES, "sources": sources})
     assert status == 0
-    assert [(each["source"], len(each["findings"])) for each in told] == [
-        (paths[0], 1),
-        (paths[1], 0),
+    assert [[(each["source"], len(each["findings"])) for each in found] for found in told] == [
+        [("a.csv", 1)],
+        [("b.csv", 0)],
     ]
-    status, told = asked({"rules": None, "pack": "default", "sources": paths})
-    assert [each["findings"] for each in told] == [[], []]
+    status, told = asked({"rules": None, "pack": "default", "sources": sources})
+    assert [[each["findings"] for each in found] for found in told] == [[[]], [[]]]
+
+
+def test_several_runs_in_one_file_are_told_apart(tmp_path):
+    rows = "run,step,loss\na,1,3\na,2,3\nb,1,3\nb,2,5\n"
+    (tmp_path / "logs.csv").write_text(rows)
+    status, told = asked({"rules": RULES, "sources": [source(tmp_path / "logs.csv")]})
+    assert status == 0
+    [found] = told
+    assert [(each["source"], each["steps"], len(each["findings"])) for each in found] == [
+        ("logs.csv (a)", 2, 0),
+        ("logs.csv (b)", 2, 1),
+    ]
 
 
 def test_the_tests_of_a_file_are_run():
@@ -45,10 +61,10 @@ def test_the_tests_of_a_file_are_run():
 
 def test_what_is_wrong_is_told_with_its_source_line_and_path(tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n1,many\n")
-    path = str(tmp_path / "a.csv")
+    path, gone = source(tmp_path / "a.csv"), source(tmp_path / "gone.csv")
     for question, where in (
-        ({"rules": RULES, "sources": [path]}, (path, 2, "loss")),
-        ({"rules": RULES, "sources": [path + "x"]}, (path + "x", None, "")),
+        ({"rules": RULES, "sources": [path]}, ("a.csv", 2, "loss")),
+        ({"rules": RULES, "sources": [gone]}, ("gone.csv", None, "")),
         ({"test": RULES.replace("above", "over")}, ("", 5, "rules[0].when")),
         ({"rules": None, "pack": "nobody's", "sources": [path]}, ("", None, "")),
     ):

@@ -25,6 +25,16 @@ def test_runs_are_tried_by_the_control_plane_and_told_in_the_order_asked():
     assert sent == {"rules": "default", "runs": ["r2", "r1"], "csv": []}
 
 
+def test_several_runs_in_one_file_stand_where_the_file_was_named(tmp_path: Path):
+    path = tmp_path / "logs.csv"
+    path.write_text("run,step,loss\na,1,3\nb,1,3\n")
+    answer = [FOUND, *({**FOUND, "source": f"{path} ({run})"} for run in "ab")]
+    done = command("backtest", "mine", path, "r1", "--json", answers={POST: [answer]})
+    assert done.status == 0, done.stderr
+    told = [each["source"] for each in done.json]
+    assert told == [f"{path} (a)", f"{path} (b)", "r1"]
+
+
 def test_a_rule_file_goes_with_the_runs(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("rules: []\n")
