@@ -37,26 +37,39 @@ class Account:
     recoveries: Recoveries
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An account, of which generation in which state, and for how long it is good enough."""
+
+    mark: tuple[Any, ...] | None
+    good_until: float
+    account: Account
+
+
 class Accounts:
     """Remembers accounts for a while: a long run's take a while, and pages ask every second."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._kept: dict[str, tuple[float, Account]] = {}
+        self._kept: dict[str, _Kept] = {}
 
     def of(self, connection: Connection, run: str, *, now: datetime) -> Account:
-        """Return the account of a run, at most so old that a twentieth of the time goes into it.
+        """Return the account of a run, at most so old that a twentieth of the time goes into it,
+        and of no other state than the run is in: that of one that has ended is whole at once.
 
         Raises:
             NotFoundError: there is no such run.
         """
         began = self._monotonic()
-        good_until, kept = self._kept.get(run, (0.0, None))
-        if kept is not None and began < good_until:
-            return kept
+        r = tables.runs.c
+        row = connection.execute(select(r.generation, r.state_since).where(r.id == run)).first()
+        mark = None if row is None else tuple(row)
+        kept = self._kept.get(run)
+        if kept is not None and kept.mark == mark and began < kept.good_until:
+            return kept.account
         made = account_of(connection, run, now=now)
         ended = self._monotonic()
-        self._kept[run] = (ended + 20 * (ended - began), made)
+        self._kept[run] = _Kept(mark, ended + 20 * (ended - began), made)
         while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         return made

@@ -104,7 +104,7 @@ def account_of(
         fault=fault,
         noticed="-" if seen is None else _named(seen),
         noticed_after_s=None if seen is None else (instant(seen["at"]) - at).total_seconds(),
-        done=_done(shown, incidents),
+        done=_done(shown, incidents, warned=seen is not None and seen["kind"] == "alert_firing"),
         mttr_s=cost["mttr_p50_s"],
         closed_after_s=max(closed, default=None),
         lost_steps=cost["lost_steps"],
@@ -142,13 +142,15 @@ def _named(event: Json) -> str:
     return f"alert `{rule}`" if rule is not None else f"`{event['kind']}`"
 
 
-def _done(shown: Json, incidents: list[Json]) -> str:
-    """Return the actions of rules, and else the kind of what followed."""
+def _done(shown: Json, incidents: list[Json], *, warned: bool) -> str:
+    """Return the actions of rules, and else what followed."""
     actions = [action["action"] for each in incidents for action in each["actions"]]
     if actions:
         return ", ".join(f"{name} x {actions.count(name)}" for name in dict.fromkeys(actions))
     later = shown["attempts"][1:]
-    return f"went on from step {later[-1]['resumed_from_step']}" if later else "nothing"
+    if later:
+        return f"went on from step {later[-1]['resumed_from_step']}"
+    return "warned" if warned else "nothing"
 
 
 def _rung(attempt: Json) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy import func, select, update
 
 from control.clockwork import Clockwork
 from control.db import chunks, queries, rollups, samples, tables
-from control.db.accounts import goodput_of
+from control.db.accounts import account_of
 from control.db.ageing import Ages, Stage
 from control.db.engine import Database
 from control.db.segments import whole
@@ -82,12 +82,12 @@ def read(scene: Scene, metric: str, **asked: Any) -> Series:
 def summary(scene: Scene) -> dict[str, Any]:
     with scene.db.read() as connection:
         shown = queries.show(connection, scene.run)
-        accounts = goodput_of(connection, scene.run, now=scene.clock.now())
+        spent = account_of(connection, scene.run, now=scene.clock.now()).goodput
     return {
         "skipped": shown["skipped_steps"],
         "loss": shown["loss"],
         "tokens_per_s": shown["tokens_per_s"],
-        "goodput": accounts,
+        "goodput": spent,
     }
 
 

@@ -1,0 +1,33 @@
+"""How long an account is good enough: a while, and no longer than the state it was made in."""
+
+from __future__ import annotations
+
+from control.db.accounts import Accounts
+from control.db.engine import Database
+from tests.integration.control.conftest import FakeClock
+from tests.integration.control.scene import Scene
+
+
+def test_an_account_is_kept_for_a_while_but_not_beyond_the_end_of_the_run(
+    db: Database, clock: FakeClock
+) -> None:
+    scene = Scene(db, clock)
+    scene.sync()
+    scene.submit()
+    scene.begin()
+    scene.decide(state="running")
+    ticks = iter((0.0, 1.0, 20.9, 21.1, 22.0, 23.0, 24.0))  # a second to make one: 20 s it is kept
+    accounts = Accounts(lambda: next(ticks))
+
+    def wall_s() -> float:
+        with db.read() as connection:
+            return accounts.of(connection, scene.run, now=clock.now()).goodput["wall_s"]
+
+    first = wall_s()
+    clock.pass_s(5)
+    assert wall_s() == first
+    assert wall_s() == first + 5, "it is not kept for ever"
+    clock.pass_s(5)
+    scene.decide(state="succeeded")
+    clock.pass_s(5)
+    assert wall_s() == first + 10
