@@ -101,6 +101,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/nodes/{node}"): VIEWER,
     ("POST", "/v1/nodes/{node}/cordon"): OPERATOR,
     ("POST", "/v1/nodes/{node}/uncordon"): OPERATOR,
+    ("POST", "/v1/nodes/{node}/calibrate"): OPERATOR,
     ("POST", "/v1/plan"): VIEWER,
     ("GET", "/v1/prometheus/targets"): VIEWER,
     ("GET", "/v1/prometheus/rules"): VIEWER,

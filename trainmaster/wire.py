@@ -359,7 +359,7 @@ class Chore(Message):
     that speak protocol 3.
 
     kinds: "describe" {workload, params, data}; "verify" {location manifest_sha256}; "retire"
-    {location}.
+    {location}; "calibrate" {peers}.
     """
 
     id: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,7 +12,11 @@ from control.api.answers import Answer
 from control.api.bodies import WhyBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
-from control.db import asking, listings
+from control.db import asking, calibrations, chores, history, listings
+from trainmaster.errors import UnavailableError
+
+HEARD_WITHIN = timedelta(seconds=30)
+"""Neighbours that were silent for longer are not tried."""
 
 router = APIRouter(prefix="/v1/nodes", route_class=DoorRoute, tags=["nodes"])
 
@@ -41,6 +46,24 @@ def uncordon(
 ) -> Response:
     """Give a node ranks again."""
     return _set(shell, node, caller.actor, body, cordoned=False)
+
+
+@router.post("/{node}/calibrate")
+def calibrate(node: str, shell: WithShell, caller: ByCaller) -> Response:
+    """Have a node measure what it and its links can do; `GET /v1/requests/{id}` tells how far it
+    is, and the node's profile what was found.
+    """
+    now = shell.clock.now()
+    with shell.db.write() as connection:
+        found = listings.node(connection, node, now=now, up_since=shell.up_since)
+        if found["state"] == "lost":
+            raise UnavailableError(f"node {node} is lost: start its agent", code="no_node")
+        args = calibrations.chore_args(connection, node, heard_since=now - HEARD_WITHIN)
+        chore = chores.ask(connection, "calibrate", {"of": node, **args}, now=now, node=node)
+        history.audit(
+            connection, at=now, actor=caller.actor, action="calibration_requested", target=node
+        )
+        return Answer(chores.shown(connection, f"{chores.PREFIX}{chore}"), status_code=202)
 
 
 def _set(shell: Shell, node: str, actor: str, body: WhyBody | None, *, cordoned: bool) -> Response:

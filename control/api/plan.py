@@ -18,7 +18,7 @@ from control.api.submission import described, parsed
 from control.db import listings
 from control.planner import fleet
 from control.planner.answer import answer, asked_for, told
-from control.planner.automatic import machine_of
+from control.planner.machine import Machine, machine_of, stated_link
 from control.planner.search import search
 from trainmaster import document
 from trainmaster.document import Document
@@ -113,7 +113,7 @@ def _for_spec(shell: Shell, body: PlanBody) -> dict[str, Any]:
         raise document.with_lines(error, source) from error
 
 
-def _told(machines: list[fleet.Machine], spec: RunSpec, workload: WorkloadInfo) -> dict[str, Any]:
+def _told(machines: list[Machine], spec: RunSpec, workload: WorkloadInfo) -> dict[str, Any]:
     started = time.perf_counter()
     scenario = fleet.fleet_scenario(machines, spec, workload)
     plan = fleet.asked(spec, workload)
@@ -126,13 +126,13 @@ def _told(machines: list[fleet.Machine], spec: RunSpec, workload: WorkloadInfo) 
     return {**document_, "plan": plan.model_dump(mode="json")}
 
 
-def _given(cluster: Mapping[str, Any]) -> list[fleet.Machine]:
+def _given(cluster: Mapping[str, Any]) -> list[Machine]:
     given = document.validate(GivenCluster, Document(dict(cluster)))
     links: dict[str, dict[str, tuple[float, float | None]]] = {}
     for link in given.links:
-        links.setdefault(link.from_, {})[link.to] = _link(link.latency_ms, link.mbps)
+        links.setdefault(link.from_, {})[link.to] = stated_link(link.latency_ms, link.mbps)
     return [
-        fleet.Machine(
+        Machine(
             node.name,
             node.slots,
             node.emulate.speed,
@@ -144,17 +144,13 @@ def _given(cluster: Mapping[str, Any]) -> list[fleet.Machine]:
     ]
 
 
-def _link(latency_ms: float, mbps: float | None) -> tuple[float, float | None]:
-    return latency_ms / 1e3, None if mbps is None else mbps * 1e6 / 8
-
-
-def _connected(shell: Shell, spec: RunSpec) -> list[fleet.Machine]:
+def _connected(shell: Shell, spec: RunSpec) -> list[Machine]:
     """Return the nodes that could take ranks of the spec, with what they say of themselves."""
     with shell.db.read() as connection:
         rows = listings.nodes(connection, now=shell.clock.now(), up_since=shell.up_since)
     wanted = spec.placement.labels
     return [
-        _machine(row)
+        _machine(row, spec.train.precision)
         for row in rows
         if row["state"] != "lost"
         and not row["cordoned"]
@@ -163,6 +159,8 @@ def _connected(shell: Shell, spec: RunSpec) -> list[fleet.Machine]:
     ]
 
 
-def _machine(row: Mapping[str, Any]) -> fleet.Machine:
+def _machine(row: Mapping[str, Any], precision: str) -> Machine:
     memory = min((int(each["memory_bytes"]) for each in row.get("devices") or []), default=0)
-    return machine_of(row["id"], row["slots"], row.get("profile") or {}, memory or None)
+    return machine_of(
+        row["id"], row["slots"], row.get("profile") or {}, memory or None, precision=precision
+    )

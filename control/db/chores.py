@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, and_, insert, or_, select, update
 
-from control.db import copies, tables
+from control.db import calibrations, copies, tables
 from control.db.among import one_of
 from control.db.upsert import upsert
 from control.db.values import instant_text, plain, storable_tree, whole
@@ -173,6 +173,8 @@ def answer(
         _verified(connection, row["args"], result, now)
     elif row["kind"] == "copy":
         _copied(connection, row["run"], row["args"], result, now)
+    elif row["kind"] == "calibrate":
+        calibrations.store(connection, node, result, now=now)
     return Answered(row["kind"], row["args"], row["run"], result)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, or_, select
 
 from control.db import tables
 from control.db.among import one_of
+from control.db.calibrations import with_calibration
 from control.liveness import sync_interval_s
 from control.snapshot import Node
 
@@ -83,7 +84,8 @@ def read(
     else:
         wanted = one_of(connection, n.id, only)
     query = select(
-        *(n.id, n.slots, n.last_seen_at, n.boot, n.address, n.labels, n.cordoned, n.profile)
+        *(n.id, n.slots, n.last_seen_at, n.boot, n.address, n.labels, n.cordoned, n.profile),
+        *(n.calibration, n.calibrated_at),
     ).where(wanted)
     found = connection.execute(query.order_by(n.id)).all()
     idle_s = sync_interval_s(len(found))
@@ -99,7 +101,7 @@ def read(
             taken=frozenset(taken.get(row.id, ())),
             held_here=frozenset(held.get(row.id, ())),
             sync_interval_s=1.0 if row.id in taken else idle_s,
-            profile=row.profile,
+            profile=with_calibration(row.profile, row.calibration, row.calibrated_at, now),
         )
         for row in found
     )

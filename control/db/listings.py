@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from control.db import copies, drillmarks, silences, stacks, tables
+from control.db.calibrations import with_calibration
 from control.db.rows import Row
 from control.db.values import instant_text
 from control.liveness import node_state, sync_interval_s
@@ -213,6 +214,9 @@ def node(connection: Connection, node_id: str, *, now: datetime, up_since: datet
     raise NotFoundError(f"there is no node {node_id!r}")
 
 
+_HIDDEN = frozenset({"boot", "calibration", "calibrated_at"})
+
+
 def _node(
     row: Row, taken: list[Json], idle_s: float, now: datetime, up_since: datetime | None
 ) -> Json:
@@ -225,7 +229,8 @@ def _node(
         sync_interval_s=1.0 if taken else idle_s,
     )
     return {
-        **{name: value for name, value in row.items() if name != "boot"},
+        **{name: value for name, value in row.items() if name not in _HIDDEN},
+        "profile": with_calibration(row["profile"], row["calibration"], row["calibrated_at"], now),
         "name": row["id"],
         "state": node_state(seen, now=now, control_up_since=up_since),
         "taken": taken,

@@ -2,18 +2,18 @@
 
 Slots that are taken to be alike get equal replicas of the whole model, as many as the batch allows:
 they have no pipeline bubble and need no cut, so they are the best choice as long as the model fits
-on each. Where nodes say of themselves that they are not alike (an emulated device's speed, seconds
-per layer, memory), the planner looks for layers, shares and nodes that suit them.
+on each. Where nodes are known not to be alike, by calibration or by what they say of themselves (an
+emulated device's speed, seconds per layer, memory), the planner looks for layers, shares and nodes
+that suit them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from control.planner import fleet
-from control.planner.fleet import Machine
+from control.planner.machine import Machine, machine_of, settled
 from control.planner.search import quick
 from control.snapshot import Node
 from trainmaster.errors import SpecError
@@ -46,36 +46,14 @@ def choose(spec: RunSpec, workload: WorkloadInfo, rooms: Sequence[tuple[Node, in
         plan = resolve(spec.parallel, num_layers=workload.num_layers, global_batch=global_batch)
         return Choice(plan, "The plan is as the spec asks.")
     num_slots = sum(count for _, count in rooms)
-    machines = [machine_of(node.id, count, node.profile) for node, count in rooms if count]
+    machines = [
+        machine_of(node.id, count, node.profile, precision=spec.train.precision)
+        for node, count in rooms
+        if count
+    ]
     if can_tell_apart(machines) and num_slots <= MAX_SLOTS:
         return _planned(spec, workload, machines)
     return _even(spec, workload, max(1, num_slots))
-
-
-def machine_of(
-    name: str, slots: int, profile: Mapping[str, Any], memory_bytes: int | None = None
-) -> Machine:
-    """Return a node as planning knows it.
-
-    Args:
-        profile: what the node says of itself, as it was stored.
-        memory_bytes: of its smallest device, where it does not claim another size.
-    """
-    links = {
-        str(peer): (
-            float(link.get("latency_ms") or 0.0) / 1e3,
-            None if link.get("mbps") is None else float(link["mbps"]) * 1e6 / 8,
-        )
-        for peer, link in (profile.get("links") or {}).items()
-    }
-    return Machine(
-        name,
-        slots,
-        profile.get("speed"),
-        profile.get("layer_time_s"),
-        profile.get("memory_bytes") or memory_bytes,
-        links,
-    )
 
 
 def can_tell_apart(machines: Sequence[Machine]) -> bool:
@@ -83,12 +61,20 @@ def can_tell_apart(machines: Sequence[Machine]) -> bool:
     timed = [machine.layer_time_s is not None for machine in machines]
     if any(timed) and not all(timed):
         return False
+    machines = settled(machines)
+    by_measure = all(machine.flops for machine in machines)
     figures = {
-        (machine.speed, machine.layer_time_s, machine.memory_bytes, tuple(machine.links.items()))
+        (
+            machine.flops if by_measure else machine.speed,
+            machine.layer_time_s,
+            machine.memory_bytes,
+            tuple(machine.links.items()),
+        )
         for machine in machines
     }
+    links = {link for machine in machines for link in machine.measured.values()}
     is_small = any(machine.memory_bytes is not None for machine in machines)
-    return len(figures) > 1 or is_small
+    return len(figures) > 1 or len(links) > 1 or is_small
 
 
 def _planned(spec: RunSpec, workload: WorkloadInfo, machines: Sequence[Machine]) -> Choice:

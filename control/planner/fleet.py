@@ -1,7 +1,7 @@
 """From a spec, its workload and the nodes at hand to a scenario, and from a found plan to one that
 the runtime carries out.
 
-Without calibration, only what is stated is known: emulated speeds, layer times, memory and links.
+What was measured goes before what is stated (emulated speeds, layer times, memory and links).
 Everything else is assumed, and each assumption is told as a warning.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from control.planner.answer import place
+from control.planner.machine import Machine, settled
 from control.planner.scenario import Floats, Layers, NodeKind, Scenario, with_nodes
 from control.planner.search import Found
 from trainmaster.errors import Problem, SpecError
@@ -36,30 +36,13 @@ MAX_SLOTS = 4096
 MAX_MICRO_BATCHES = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A node as far as planning knows it.
-
-    Attributes:
-        speed: of its emulated device, as a share of the real one.
-        layer_time_s: of its emulated device: seconds of a forward per layer and micro-batch.
-        links: node -> (latency in s, bytes/s or None where nothing limits it).
-    """
-
-    name: str
-    slots: int = 1
-    speed: float | None = None
-    layer_time_s: float | None = None
-    memory_bytes: int | None = None
-    links: dict[str, tuple[float, float | None]] = field(default_factory=dict)
-
-
 def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: WorkloadInfo) -> Scenario:
     """Return the scenario of training `spec` on these machines, one node per slot.
 
     Raises:
         SpecError: there is no machine, or the workload does not tell what planning needs.
     """
+    machines = settled(machines)
     slots = [machine for machine in machines for _ in range(machine.slots)]
     if not slots:
         raise SpecError([Problem("placement", "no node that is known could take a rank")])
@@ -70,12 +53,18 @@ def fleet_scenario(machines: Sequence[Machine], spec: RunSpec, workload: Workloa
     for machine in slots:
         names.append(machine.name if machine.slots == 1 else f"{machine.name}/{seen[machine.name]}")
         seen[machine.name] += 1
-    figures = [_figures(machine) for machine in slots]
-    if any(machine.layer_time_s is None for machine in machines):
+    unmeasured = [each.name for each in machines if each.layer_time_s is None and not each.flops]
+    figures = [_figures(machine, is_measured=not unmeasured) for machine in slots]
+    if unmeasured:
         told.append(
-            f"no calibration: a device is taken for {ASSUMED_FLOPS:.0e} FLOP/s times its emulated "
-            "speed, so compare plans by it, and trust no seconds"
+            f"no calibration of {_named(unmeasured)}: a device is taken for {ASSUMED_FLOPS:.0e} "
+            "FLOP/s times its emulated speed, so compare plans by it, and trust no seconds"
         )
+    elif any(machine.layer_time_s is None for machine in machines):
+        told.append(
+            "devices are taken to be as fast as at products of matrices, which small layers are not"
+        )
+    told += [doubt for machine in machines for doubt in machine.doubts]
     if any(machine.memory_bytes is None for machine in machines):
         told.append("the memory of some nodes is not known and was not checked")
     bw, lat, assumed = _links(slots)
@@ -142,11 +131,18 @@ def _layers(workload: WorkloadInfo) -> tuple[Layers, list[str]]:
     return Layers(*(np.array(column) for column in columns)), told
 
 
-def _figures(machine: Machine) -> NodeKind:
+def _named(names: Sequence[str]) -> str:
+    first = ", ".join(names[:3])
+    return first if len(names) <= 3 else f"{first} and {len(names) - 3} more"
+
+
+def _figures(machine: Machine, *, is_measured: bool) -> NodeKind:
     memory = float(machine.memory_bytes or UNKNOWN_BYTES)
     if machine.layer_time_s is not None:
         # Fixed seconds per layer: what the layer computes does not matter.
         return NodeKind("node", 1e24, memory, machine.layer_time_s)
+    if is_measured and machine.flops:
+        return NodeKind("node", machine.flops, memory, 0.0)
     return NodeKind("node", ASSUMED_FLOPS * (machine.speed or 1.0), memory, 0.0)
 
 
@@ -157,7 +153,10 @@ def _links(slots: Sequence[Machine]) -> tuple[Floats, Floats, bool]:
     for row, source in enumerate(slots):
         for column, target in enumerate(slots):
             given = source.links.get(target.name)
-            if given is None:
+            measured = source.measured.get(target.name)
+            if measured is not None:
+                lat[row, column], bw[row, column] = measured
+            elif given is None:
                 assumed |= row != column
             elif source.name != target.name:
                 lat[row, column] = ASSUMED_LAT_S + given[0]

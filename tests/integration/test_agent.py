@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.fakes.control_plane import TOKEN, FakeControlPlane, assignment
+from trainmaster.calibration import Calibration
 from trainmaster.home import Home, identity
 from trainmaster.orders import Drill, Order
 from trainmaster.wire import PROTOCOL_VERSION, Chore
@@ -274,6 +275,18 @@ def test_a_workload_is_described_in_a_child(plane: FakeControlPlane, node: Node)
     assert done[2]["problems"] == [{"path": "params.wrong", "message": "is not known", "line": 3}]
     assert "exit code 70" in done[3]["because"]
     assert "the workload broke" in done[3]["log_tail"]
+
+
+def test_a_node_measures_its_device_and_its_links(plane: FakeControlPlane, node: Node):
+    until(lambda: plane.syncs)
+    peers = {"elm": f"127.0.0.1:{plane.last.metrics_port}"}
+    plane.chores = [Chore(id=4, kind="calibrate", args={"peers": peers})]
+    until(lambda: plane.events("chore_done"), timeout_s=60)
+    [done] = plane.events("chore_done")
+    assert done["ok"] is True, done
+    found = Calibration.model_validate(done["result"])
+    assert found.flops["float32"].value > 0
+    assert len(found.links["elm"].message_s) >= 3
 
 
 def test_verify_and_retire_tell_why_they_cannot(

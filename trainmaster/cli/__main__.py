@@ -13,6 +13,7 @@ from trainmaster.cli import (
     adoption,
     answers,
     backtest,
+    calibrate,
     channels,
     checkpoints,
     doctor,
@@ -32,7 +33,6 @@ from trainmaster.cli import (
     up,
     weights,
 )
-from trainmaster.cli.later import add_later_commands
 from trainmaster.cli.output import Output
 from trainmaster.cli.session import Session
 from trainmaster.cli.settings import from_environment
@@ -77,7 +77,8 @@ def build() -> typer.Typer:
         *(timeline.timeline, export.export),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
-        *(nodes.cordon, nodes.uncordon, plan.plan, backtest.backtest, drill.drill),
+        *(nodes.cordon, nodes.uncordon, calibrate.calibrate, plan.plan),
+        *(backtest.backtest, drill.drill),
         *(tokens.audit, doctor.doctor),
         *(answers.approve, answers.dismiss, answers.silence, answers.maintenance),
         *(answers.silences, answers.unsilence),
@@ -89,7 +90,6 @@ def build() -> typer.Typer:
     app.add_typer(channels.app, name="channels")
     app.add_typer(tokens.app, name="token")
     rules.app.command("test")(backtest.run_tests)
-    add_later_commands(app)
     return app
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainmaster.errors import TrainmasterError
 from trainmaster.wire import Chore
 from worker.agent.jobs import LONG, Jobs
+from worker.agent.links import with_links
 from worker.agent.nest_process import NestProcess
-from worker.nest.messages import Describe, Description, Exited, Fact, Said
+from worker.launch import Emulation, SlotDevice
+from worker.nest.messages import Calibrate, Describe, Description, Exited, Fact, Said
 
-DESCRIBE_LIMIT_S = 120
+LIMIT_S = 120
+"""For a child of the nest."""
 LOG_TAIL_CHARS = 2000
 _NAME = "chore:"
 
@@ -33,6 +37,8 @@ class Chores:
         self,
         *,
         nest: NestProcess,
+        device: SlotDevice,
+        emulation: Emulation,
         log: Path,
         jobs: Jobs,
         executor: Executor,
@@ -41,13 +47,17 @@ class Chores:
         wake: Callable[[], None],
     ) -> None:
         self._nest = nest
+        self._device = device
+        self._emulation = emulation
         self._log = log
         self._jobs = jobs
         self._executor = executor
         self._long = long
         self._tell = tell
         self._wake = wake
-        self._descriptions: dict[int, str] = {}
+        self._begun: dict[int, Chore] = {}
+        """What children of the nest do."""
+        self._words: dict[int, str] = {}
         self._futures: dict[int, Future[dict[str, Any]]] = {}
         self._done: set[int] = set()
 
@@ -56,22 +66,23 @@ class Chores:
         chores = {chore.id: chore for chore in listed}
         self._done &= set(chores)  # the control plane knows the others by now
         for number, chore in chores.items():
-            if number not in self._done | self._descriptions.keys() | self._futures.keys():
+            if number not in self._done | self._begun.keys() | self._futures.keys():
                 self._begin(chore)
 
     def hear(self, fact: Fact) -> None:
-        """Take what the nest says of a describing child."""
+        """Take what the nest says of a child that does a chore."""
         if not isinstance(fact, Said | Exited) or not fact.name.startswith(_NAME):
             return
         number = int(fact.name.removeprefix(_NAME))
         if isinstance(fact, Said):
-            self._descriptions[number] = fact.text
-        else:
-            self._described(number, self._descriptions.pop(number, ""), fact)
+            self._words[number] = fact.text
+        elif (chore := self._begun.pop(number, None)) is not None:
+            self._heard_out(chore, self._words.pop(number, ""), fact)
 
     def nest_ended(self) -> None:
-        """Forget the descriptions that died with their nest; they are begun again when listed."""
-        self._descriptions.clear()
+        """Forget the chores that died with their nest; they are begun again when listed."""
+        self._begun.clear()
+        self._words.clear()
 
     def poll(self) -> None:
         """Tell of what has been finished in the executor."""
@@ -92,17 +103,9 @@ class Chores:
 
     def _begin(self, chore: Chore) -> None:
         args = chore.args
-        if chore.kind == "describe":
-            request = Describe(
-                name=f"{_NAME}{chore.id}",
-                workload=args["workload"],
-                params=args.get("params", {}),
-                data=args.get("data", "workload"),
-                limit_s=DESCRIBE_LIMIT_S,
-                log=self._log,
-            )
-            if self._nest.send(request):
-                self._descriptions[chore.id] = ""
+        if chore.kind in {"describe", "calibrate"}:
+            if self._nest.send(self._request(chore)):
+                self._begun[chore.id] = chore
             return
         job = self._jobs.of(chore.kind)
         if job is None:
@@ -112,23 +115,52 @@ class Chores:
             )
             return
         executor = self._long if chore.kind in LONG else self._executor
-        self._futures[chore.id] = executor.submit(job, args)
-        self._futures[chore.id].add_done_callback(lambda _: self._wake())
+        self._submit(chore.id, executor, partial(job, args))
 
-    def _described(self, number: int, said: str, end: Exited) -> None:
+    def _request(self, chore: Chore) -> Describe | Calibrate:
+        name, args = f"{_NAME}{chore.id}", chore.args
+        if chore.kind == "calibrate":
+            return Calibrate(
+                name=name,
+                device=self._device,
+                emulation=self._emulation,
+                limit_s=LIMIT_S,
+                log=self._log,
+            )
+        return Describe(
+            name=name,
+            workload=args["workload"],
+            params=args.get("params", {}),
+            data=args.get("data", "workload"),
+            limit_s=LIMIT_S,
+            log=self._log,
+        )
+
+    def _submit(self, number: int, executor: Executor, work: Callable[[], dict[str, Any]]) -> None:
+        self._futures[number] = executor.submit(work)
+        self._futures[number].add_done_callback(lambda _: self._wake())
+
+    def _heard_out(self, chore: Chore, said: str, end: Exited) -> None:
         if said:
             description = Description.model_validate_json(said)
-            if description.result is not None:
-                self._conclude(number, ok=True, result=description.result)
+            if description.result is None:
+                self._conclude(chore.id, ok=False, problems=description.problems)
+            elif chore.kind == "calibrate":
+                # The links come after the device: each alone.
+                measure = partial(
+                    with_links, description.result, chore.args.get("peers", {}), self._emulation
+                )
+                self._submit(chore.id, self._long, measure)
             else:
-                self._conclude(number, ok=False, problems=description.problems)
+                self._conclude(chore.id, ok=True, result=description.result)
             return
-        because = f"describing the workload ended with exit code {end.exit_code}"
+        doing = "describing the workload" if chore.kind == "describe" else "measuring the device"
+        because = f"{doing} ended with exit code {end.exit_code}"
         if end.signal is not None:
-            because = f"describing the workload ended by signal {end.signal}"
+            because = f"{doing} ended by signal {end.signal}"
             if end.signal == 14:
-                because = f"describing the workload took longer than {DESCRIBE_LIMIT_S} s"
-        self._conclude(number, ok=False, because=because, log_tail=log_tail(self._log))
+                because = f"{doing} took longer than {LIMIT_S} s"
+        self._conclude(chore.id, ok=False, because=because, log_tail=log_tail(self._log))
 
     def _conclude(self, number: int, **data: Any) -> None:
         self._done.add(number)

@@ -19,6 +19,7 @@ from trainmaster import __version__
 from trainmaster.wire import Assignment, Device, Sync
 from worker.agent.chores import Chores, log_tail
 from worker.agent.device_watch import DeviceWatch
+from worker.agent.devices import device_of_slot
 from worker.agent.drills import DrillWatch
 from worker.agent.exchange import Answer, Exchange, SyncClient
 from worker.agent.exporter import Exporter
@@ -107,6 +108,8 @@ class Agent:
         )
         self._chores = Chores(
             nest=nest,
+            device=device_of_slot(devices, 0),
+            emulation=settings.emulation,
             log=self._folder / "chores.log",
             jobs=self._jobs,
             executor=self._work,

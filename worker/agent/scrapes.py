@@ -1,17 +1,20 @@
-"""The address at which Prometheus reads an agent: plain HTTP, one page."""
+"""The address at which Prometheus reads an agent: plain HTTP, one page; and where neighbours send
+messages that are thrown away, to measure the link.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from trainmaster.errors import TrainmasterError, UnauthenticatedError
+from worker.agent.sink import Sink
 
 
 def serve(
@@ -29,18 +32,18 @@ def serve(
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
 
-    class Handler(BaseHTTPRequestHandler):
-        """Answers scrapes."""
+    class Handler(Sink):
+        """Answers scrapes, too."""
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802
             if self.path.partition("?")[0] != "/metrics":
-                self._answer(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n")
+                self.answer(HTTPStatus.NOT_FOUND, b"the metrics are at /metrics\n")
             elif (error := self._refusal()) is not None:
                 status = HTTPStatus(error.http_status)
-                self._answer(status, f"{error.message}\n".encode())
+                self.answer(status, f"{error.message}\n".encode())
             else:
                 encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                self._answer(HTTPStatus.OK, encode(registry), content_type)
+                self.answer(HTTPStatus.OK, encode(registry), content_type)
 
         def _refusal(self) -> TrainmasterError | None:
             if admit is None:
@@ -53,20 +56,6 @@ def serve(
             except TrainmasterError as error:
                 return error
             return None
-
-        def _answer(
-            self, status: HTTPStatus, body: bytes, content_type: str = "text/plain"
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            if status is HTTPStatus.UNAUTHORIZED:
-                self.send_header("WWW-Authenticate", "Bearer")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Scrapes are not worth a line."""
 
     server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainmaster.errors import SpecError
+from trainmaster.errors import SpecError, UserError
 from trainmaster.home import identity
 from worker.launch import Launch
 from worker.nest.forking import die_with_parent, fork
 from worker.nest.messages import (
+    Calibrate,
     Describe,
     Description,
     Exited,
@@ -95,6 +96,10 @@ class Nest:
                 self._fork(
                     request.name, lambda mouth: self._look(request, mouth), request, talks=True
                 )
+            case Calibrate():
+                self._fork(
+                    request.name, lambda mouth: _measure(request, mouth), request, talks=True
+                )
 
     def _fork(
         self, name: str, body: Callable[[int], int], request: Request, *, talks: bool
@@ -124,9 +129,7 @@ class Nest:
             said = Description(result=info.model_dump(mode="json"))
         except SpecError as error:
             said = Description(problems=[asdict(problem) for problem in error.problems])
-        with os.fdopen(mouth, "wb") as file:
-            file.write(said.model_dump_json().encode())
-        return 0
+        return _say(said, mouth)
 
     def _listen(self, pid: int) -> None:
         """Take what a child says; tell the agent once it has said all."""
@@ -183,6 +186,23 @@ class Nest:
         data = encode(fact)
         while data:
             data = data[os.write(self._facts, data) :]
+
+
+def _measure(request: Calibrate, mouth: int) -> int:
+    signal.alarm(request.limit_s)
+    calibrate = importlib.import_module("worker.calibration").calibrate
+    try:
+        found = calibrate(request.device, request.emulation)
+        said = Description(result=found.model_dump(mode="json"))
+    except UserError as error:
+        said = Description(problems=[{"path": "", "message": error.message}])
+    return _say(said, mouth)
+
+
+def _say(said: Description, mouth: int) -> int:
+    with os.fdopen(mouth, "wb") as file:
+        file.write(said.model_dump_json().encode())
+    return 0
 
 
 def _host_store(mouth: int) -> int:

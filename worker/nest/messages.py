@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from trainmaster.wire import Message
+from worker.launch import Emulation, SlotDevice
 
 
 class StartRank(Message):
@@ -42,8 +43,21 @@ class Describe(Message):
     log: Path
 
 
+class Calibrate(Message):
+    """Fork a child that measures a device and says a `Description`; killed after `limit_s`."""
+
+    do: Literal["calibrate"] = "calibrate"
+    name: str
+    device: SlotDevice
+    emulation: Emulation
+    limit_s: Annotated[int, Field(ge=1)]
+    log: Path
+
+
 class Description(Message):
-    """What a describing child says: a `wire.WorkloadInfo`, or what is wrong with the workload."""
+    """What a child says that was to find something out: a `wire.WorkloadInfo` or a `Calibration`,
+    or what is wrong.
+    """
 
     result: dict[str, Any] | None = None
     problems: list[dict[str, Any]] = []
@@ -82,7 +96,7 @@ class Exited(Message):
     signal: int | None
 
 
-Request = StartRank | HostStore | Describe
+Request = StartRank | HostStore | Describe | Calibrate
 Fact = Ready | Forked | Said | Exited
 
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="do")])

@@ -37,6 +37,9 @@ nodes = Table(
     Column("cordoned_because", Text, nullable=False, default="", server_default=""),
     Column("first_seen_at", Instant, nullable=False),
     Column("last_seen_at", Instant, nullable=False),
+    # What it was found to be able to do (`trainmaster.calibration`).
+    Column("calibration", JSON(none_as_null=True)),
+    Column("calibrated_at", Instant),
 )
 
 # What a node sees of a neighbour on its own (`trainmaster.wire.Reach`), and when it said so.

@@ -103,6 +103,8 @@ class FakeNode:
     describes: Mapping[str, Any] = field(
         default_factory=lambda: {"ok": True, "result": INFO, "problems": []}
     )
+    calibrates: Mapping[str, Any] = field(default_factory=dict)
+    protocol: int = 1
     cursors: dict[str, int] = field(default_factory=dict)
     running: list[Running] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
@@ -120,6 +122,7 @@ class FakeNode:
             for stream, samples, events in batches
         ]
         message = Sync(
+            protocol=self.protocol,
             boot="b1",
             version="0",
             sent_at=_now(),
@@ -149,6 +152,7 @@ class FakeNode:
             "describe": self.describes,
             "verify": {"ok": True, "result": {"ok": True, "findings": []}},
             "retire": {"ok": True, "result": {}},
+            "calibrate": self.calibrates,
         }
         return Event(kind="chore_done", at=_now(), data={"id": chore.id, **answers[chore.kind]})
 

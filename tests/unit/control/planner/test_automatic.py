@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from control.decide import decide
-from control.planner.automatic import can_tell_apart, choose, machine_of
-from control.planner.fleet import Machine
+from control.planner.automatic import can_tell_apart, choose
+from control.planner.machine import Machine, machine_of
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, Ring
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec

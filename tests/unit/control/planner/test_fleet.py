@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from control.planner.answer import asked_for
-from control.planner.fleet import Machine, asked, divisors, fleet_scenario, runnable
+from control.planner.fleet import asked, divisors, fleet_scenario, runnable
+from control.planner.machine import Machine
 from control.planner.search import search
 from trainmaster.document import Document, validate
 from trainmaster.errors import SpecError

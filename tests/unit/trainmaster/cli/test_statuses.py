@@ -3,7 +3,6 @@
 import pytest
 
 from tests.unit.trainmaster.cli.command import command
-from trainmaster.cli.later import COMMANDS
 from trainmaster.errors import (
     ConflictError,
     ForbiddenError,
@@ -64,13 +63,6 @@ def test_an_id_that_no_run_can_have_is_not_found_without_asking(run):
 def test_an_id_cannot_leave_its_segment_of_the_path():
     done = command("show", "../tokens?x=1#y")
     assert done.api.asked == [("GET", "/v1/runs/..%2Ftokens%3Fx%3D1%23y", {})]
-
-
-@pytest.mark.parametrize("name", [*COMMANDS])
-def test_what_is_not_in_this_version_says_so(name):
-    done = command(*name.split(), "anything", "--with", "options")
-    assert done.status == 2
-    assert "not in this version" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Nodes as planning knows them, from calibrations that are never quite alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from control.planner.automatic import can_tell_apart, choose
+from control.planner.fleet import fleet_scenario
+from control.planner.machine import Machine, machine_of, settled
+from tests.fakes import snapshots as at
+from tests.unit.control.planner.test_fleet import WORKLOAD, spec
+
+
+def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None, **more):
+    told = {
+        "age_s": 60.0,
+        "flops": {"float32": {"value": value, "spread": 0.01}},
+        "links": {
+            peer: {"latency_s": latency, "bytes_per_s": rate}
+            for peer, (latency, rate) in (links or {}).items()
+        },
+    }
+    return {"calibration": {**told, **more}}
+
+
+def test_what_was_measured_is_planned_with():
+    one = machine_of("oak", 1, calibrated(4e10, {"elm": (1e-3, 1e8)}), 100)
+    other = machine_of("elm", 1, calibrated(1e10, {"oak": (1e-3, 4e8)}), 100)
+    assert (one.flops, one.measured) == (4e10, {"elm": (1e-3, 1e8)})
+    scenario = fleet_scenario([one, other], spec(), WORKLOAD)
+    assert scenario.flops == pytest.approx([4e10, 1e10])
+    off = ~np.eye(2, dtype=bool)
+    assert scenario.bw[off] == pytest.approx([1e8, 4e8])
+    assert not any("no calibration" in each for each in scenario.warnings)
+    assert machine_of("oak", 1, calibrated(4e10), precision="bf16").flops is None
+
+
+def test_a_node_without_a_calibration_is_named_and_nobody_elses_is_compared_with_it():
+    one, other = machine_of("oak", 1, calibrated(4e10)), Machine("elm")
+    scenario = fleet_scenario([one, other], spec(), WORKLOAD)
+    assert len(set(scenario.flops)) == 1
+    assert any("no calibration of elm:" in each for each in scenario.warnings)
+    assert not can_tell_apart([one, other])
+
+
+def test_noise_makes_no_kinds_of_nodes():
+    links = {f"n{to}": (1e-4 * (1 + to / 20), 1e9 * (1 + to / 20)) for to in range(4)}
+    alike = [machine_of(f"n{at}", 1, calibrated(4e10 * (1 + at / 50), links)) for at in range(4)]
+    assert len({each.flops for each in settled(alike)}) == 1
+    assert len(set(settled(alike)[0].measured.values())) == 1
+    assert not can_tell_apart(alike)
+    slower = machine_of("n9", 1, calibrated(2e10, links))
+    assert can_tell_apart([*alike, slower])
+    far = machine_of("n9", 1, calibrated(4e10, {"n0": (0.02, 1e7)}))
+    assert can_tell_apart([*alike, far])
+
+
+def test_a_calibrated_cluster_gets_shares_that_suit_it():
+    rooms = [
+        (at.node(name, 1, profile=calibrated(flops)), 1)
+        for name, flops in (("oak", 4e10), ("elm", 1.5e10))
+    ]
+    choice = choose(spec(), WORKLOAD, rooms)
+    work: dict[str, int] = {}
+    for pipeline in choice.plan.pipelines:
+        for node, layers in zip(pipeline.nodes, pipeline.layers, strict=True):
+            work[node] = work.get(node, 0) + layers * pipeline.micro_batches
+    assert work["oak"] > work.get("elm", 0)
+    assert "unequal nodes" in choice.because
+
+
+def test_doubtful_measurements_are_told():
+    shaky = {"float32": {"value": 4e10, "spread": 0.3}}
+    one = machine_of("oak", 1, calibrated(4e10, flops=shaky, age_s=40 * 86400.0))
+    told = fleet_scenario([one], spec(), WORKLOAD).warnings
+    assert any("the FLOP/s of oak spread by 30%" in each for each in told)
+    assert any("oak was calibrated 40 days ago" in each for each in told)
