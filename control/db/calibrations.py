@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, select, update
 
 from control.db import tables
 from control.db.values import instant_text
@@ -43,12 +43,12 @@ def chore_args(connection: Connection, node: str, *, heard_since: datetime) -> d
         .where(n.id != node, n.last_seen_at >= heard_since, n.metrics_port.is_not(None))
         .order_by(n.id)
     )
-    return {"peers": {row.id: _address(row) for row in rows.fetchmany(MAX_PEERS)}}
+    found = rows.fetchmany(MAX_PEERS)
+    return {"peers": {row.id: _host_port(row.address, row.metrics_port) for row in found}}
 
 
-def _address(row: Row[Any]) -> str:
-    host = f"[{row.address}]" if ":" in row.address else row.address
-    return f"{host}:{row.metrics_port}"
+def _host_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def store(connection: Connection, node: str, result: Mapping[str, Any], *, now: datetime) -> None:
