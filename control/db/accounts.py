@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select
 from control.db import chunks, queries, samples, tables
 from control.db.faults import UnreadableError
 from control.db.segments import whole
+from control.db.unreadable import readable
 from control.goodput import BUCKETS, StepTime, goodput, phases_of
 from control.lineage import lineage_of
 from control.recoveries import Recoveries, Trained, of_run, together
@@ -59,6 +60,7 @@ class Accounts:
 
         Raises:
             NotFoundError: there is no such run.
+            UnreadableError: what is stored of it is damaged.
         """
         began = self._monotonic()
         r = tables.runs.c
@@ -67,7 +69,8 @@ class Accounts:
         kept = self._kept.get(run)
         if kept is not None and kept.mark == mark and began < kept.good_until:
             return kept.account
-        made = account_of(connection, run, now=now)
+        with readable(f"run {run}"):
+            made = account_of(connection, run, now=now)
         ended = self._monotonic()
         self._kept[run] = _Kept(mark, ended + 20 * (ended - began), made)
         while len(self._kept) > MAX_KEPT:

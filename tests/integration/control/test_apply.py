@@ -225,7 +225,7 @@ class BrokenBrain:
         self.clock = clock
         self.seen: list[str] = []
 
-    def __call__(self, snapshot: RunSnapshot, *, now: object) -> Decision:
+    def __call__(self, snapshot: RunSnapshot, *, now: object, judge: object) -> Decision:
         self.seen.append(snapshot.run.id)
         if snapshot.run.id == self.broken:
             raise RuntimeError("a bug")
@@ -254,7 +254,7 @@ def test_a_turn_that_was_overtaken_is_taken_again(scene: Scene) -> None:
     class Overtaken:
         turns = 0
 
-        def __call__(self, snapshot: RunSnapshot, *, now: object) -> Decision:
+        def __call__(self, snapshot: RunSnapshot, *, now: object, judge: object) -> Decision:
             self.turns += 1
             if self.turns == 1:
                 scene.decide(because="somebody else")
