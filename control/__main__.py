@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from control.settings import Settings
+from trainmaster import logs
 from trainmaster.errors import TrainmasterError
 from trainmaster.home import Home
 
@@ -25,11 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(argv)
     try:
         settings = _settings(given)
-        logging.basicConfig(
-            level=settings.log_level,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-            stream=sys.stderr,
-        )
+        logs.begin(settings.log_format, level=settings.log_level)
         for chatty in ("apscheduler", "alembic"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
         # Imported late: `--help` and a bad setting need neither web framework nor database.

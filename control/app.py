@@ -40,6 +40,7 @@ from control.lead import Lead
 from control.notify.sender import Sender
 from control.settings import Settings
 from control.upkeep import Upkeep
+from control.vitals import Vitals
 from trainmaster import __version__
 
 
@@ -61,7 +62,8 @@ def create_app(
         on_start: called once the application takes requests.
     """
     ages = Ages.of_days(settings.samples_exact_days, settings.samples_days)
-    lead = Lead(db, clock, ages=ages, errands=_errands(settings, db, clock))
+    vitals = Vitals()
+    lead = Lead(db, clock, ages=ages, errands=_errands(settings, db, clock), vitals=vitals)
     syncs = GroupCommit(db, clock, lead.wake)
     shell = Shell(
         settings,
@@ -72,6 +74,7 @@ def create_app(
         syncs,
         lambda: lead.skipped,
         lambda: lead.leads,
+        vitals=vitals,
     )
 
     def drain() -> None:

@@ -26,6 +26,7 @@ from control.db.engine import Database
 from control.db.faults import UnreadableError
 from control.leadership import Fence
 from control.reconciler import Reconciler
+from control.vitals import Vitals
 from trainmaster.errors import ConflictError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Clockwork:
         fence: asked first in each transaction where another control plane may have taken over.
         ages: how old samples may grow; None for any age.
         errands: further work, and every how many seconds it is due.
+        vitals: told how each piece of work ended.
 
     Attributes:
         skipped: how often a piece of work was due while it still ran.
@@ -64,8 +66,10 @@ class Clockwork:
         fence: Fence | None = None,
         ages: Ages | None = None,
         errands: Sequence[tuple[Callable[[], None], float]] = (),
+        vitals: Vitals | None = None,
     ) -> None:
         self._db = db
+        self._vitals = vitals or Vitals()
         self._errands = errands
         self._ages = ages or Ages(None, None)
         self._fence = fence
@@ -158,6 +162,7 @@ class Clockwork:
                 what.run,
                 what.generation,
                 error.message,
+                extra={"run": what.run, "generation": what.generation},
             )
 
     def release_chores(self) -> None:
@@ -213,17 +218,23 @@ class Clockwork:
         away: list[str] = []
 
         def guarded() -> bool:
+            began, ending = time.perf_counter(), "done"
             try:
                 work()
             except UnavailableError as error:
+                ending = "put_off"
                 if error.message not in away:
                     log.warning("%s is put off: %s", work.__name__, error.message)
                     away.append(error.message)
                 return False
             except ConflictError as error:
+                ending = "put_off"
                 log.warning("%s is put off: %s", work.__name__, error.message)
             except Exception:
+                ending = "failed"
                 log.exception("%s failed", work.__name__)
+            finally:
+                self._vitals.work(work.__name__, ending, time.perf_counter() - began)
             if away:
                 log.info("%s goes on", work.__name__)
                 away.clear()

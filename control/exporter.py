@@ -10,35 +10,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import choose_encoder
 from sqlalchemy import Connection, func, or_, select
 
+from control import process_metrics
 from control.db import listings, tables
 from control.db.accounts import Accounts
 from control.db.engine import Database
-from control.db.faults import Faults, UnreadableError
+from control.db.faults import UnreadableError
 from control.goodput import BUCKETS
 from control.lifecycle import TERMINAL, State
+from control.process_metrics import Process
 from control.recoveries import percentile
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 KEEP_ENDED = timedelta(seconds=15)
 """For how long a run is exported after its end."""
 
 
 def exposition(
-    db: Database, *, now: datetime, up_since: datetime, skipped: int, accounts: Accounts
-) -> bytes:
-    """Return the text that Prometheus reads."""
+    db: Database, process: Process, *, now: datetime, accounts: Accounts, accept: str = ""
+) -> tuple[bytes, str]:
+    """Return the text that Prometheus reads, and its content type.
+
+    Args:
+        accept: what the scraper can read, as its header says: OpenMetrics, or the older text.
+    """
     registry = CollectorRegistry(auto_describe=False)
     with db.read() as connection:
-        families = list(_families(connection, now, up_since, skipped, db.faults))
+        families = list(_families(connection, now, process.up_since))
+        families += process_metrics.queues(connection, now=now)
         families += _accounts(connection, accounts, now)
+    families += process_metrics.families(process, db.faults)
     registry.register(_Ready(families))
-    return generate_latest(registry)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
 
 
 class _Ready:
@@ -51,29 +58,9 @@ class _Ready:
         return self._families
 
 
-def _families(
-    connection: Connection, now: datetime, up_since: datetime, skipped: int, faults: Faults
-) -> Iterator[Metric]:
+def _families(connection: Connection, now: datetime, up_since: datetime) -> Iterator[Metric]:
     yield from _runs(connection, now)
     yield from _nodes(connection, now, up_since)
-    overrun = CounterMetricFamily(
-        "trainmaster_scheduler_skipped", "How often periodic work was due while it still ran."
-    )
-    overrun.add_metric([], skipped)
-    yield overrun
-    errors = CounterMetricFamily(
-        "trainmaster_control_database_errors",
-        "How often the database could not do what this process asked.",
-        labels=["kind"],
-    )
-    for kind, count in faults.counts().items():
-        errors.add_metric([kind], count)
-    yield errors
-    started = GaugeMetricFamily(
-        "trainmaster_control_start_time_seconds", "When this control plane started."
-    )
-    started.add_metric([], up_since.timestamp())
-    yield started
 
 
 def _runs(connection: Connection, now: datetime) -> Iterator[Metric]:

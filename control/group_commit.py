@@ -98,6 +98,11 @@ class GroupCommit:
         self._running: asyncio.Task[None] | None = None
         self.counts = Counts()
 
+    @property
+    def num_waiting(self) -> int:
+        """How many syncs wait for their group."""
+        return len(self._waiting)
+
     async def exchange(self, said: Said, token_sha256: str) -> bytes:
         """Store what a node says; return the JSON of the answer.
 
@@ -157,7 +162,7 @@ class GroupCommit:
             answers = self._commit(group)
         except Exception as error:
             if len(group) == 1:
-                return [_told(error)]
+                return [_told(error, group[0].said.node)]
             if isinstance(error, UnavailableError):
                 # No member's fault: one by one, each would wait as long for the same answer.
                 return [error] * len(group)
@@ -209,9 +214,9 @@ class GroupCommit:
         return self._fleet
 
 
-def _told(error: Exception) -> Exception:
+def _told(error: Exception, node: str) -> Exception:
     if not isinstance(error, TrainmasterError):
-        log.error("a sync failed", exc_info=error)
+        log.error("a sync of node %s failed", node, exc_info=error, extra={"node": node})
     return error
 
 

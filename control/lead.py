@@ -13,6 +13,7 @@ from control.db.ageing import Ages
 from control.db.engine import Database
 from control.leadership import Fence, Leadership
 from control.reconciler import Reconciler
+from control.vitals import Vitals
 
 
 class Lead:
@@ -21,6 +22,7 @@ class Lead:
     Args:
         ages: how old samples may grow; None for any age.
         errands: further periodic work, as `Clockwork` takes it.
+        vitals: told what the work comes to.
 
     Attributes:
         up_since: since when this process has been hearing nodes, without a gap in time.
@@ -33,8 +35,10 @@ class Lead:
         *,
         ages: Ages | None = None,
         errands: Sequence[tuple[Callable[[], None], float]] = (),
+        vitals: Vitals | None = None,
     ) -> None:
         self._db = db
+        self._vitals = vitals or Vitals()
         self._errands = errands
         self._ages = ages
         self._clock = clock
@@ -86,7 +90,9 @@ class Lead:
 
     def _begin(self, fence: Fence | None) -> Clockwork:
         # Nodes get a whole lease from a new leader: it cannot know for how long nobody listened.
-        self._reconciler = Reconciler(self._db, self._clock, up_since=self._clock.now())
+        self._reconciler = Reconciler(
+            self._db, self._clock, up_since=self._clock.now(), vitals=self._vitals
+        )
         self._clockwork = Clockwork(
             self._db,
             self._clock,
@@ -94,6 +100,7 @@ class Lead:
             fence=fence,
             ages=self._ages,
             errands=self._errands,
+            vitals=self._vitals,
         )
         return self._clockwork
 

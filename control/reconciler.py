@@ -8,6 +8,7 @@ A turn that finds its snapshot stale changes nothing; the run stays due and is l
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -23,6 +24,8 @@ from control.decide import decide
 from control.decision import Decision
 from control.rules.watching import Watches
 from control.snapshot import RunSnapshot
+from control.vitals import Vitals
+from trainmaster import logs
 from trainmaster.errors import ConflictError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,9 @@ Decide = Callable[..., Decision]
 class Reconciler:
     """Reconciles runs of one database.
 
+    Args:
+        vitals: told how each turn ended.
+
     Attributes:
         up_since: when this control plane began to hear nodes; None until then.
     """
@@ -52,10 +58,12 @@ class Reconciler:
         *,
         up_since: datetime | None = None,
         decide: Decide = decide,
+        vitals: Vitals | None = None,
     ) -> None:
         self._db = db
         self._clock = clock
         self._decide = decide
+        self._vitals = vitals or Vitals()
         self._memory = Memory()
         self._watches = Watches()
         self._unreadable: dict[str, str] = {}
@@ -85,27 +93,33 @@ class Reconciler:
 
     def _settle(self, run: str) -> int:
         for turn in range(1, MAX_TURNS + 1):
-            try:
-                again = self.reconcile(run)
-            except ConflictError as error:
-                self._memory.fleet.forget()
-                log.info("%s; looking again", error.message)
-                return turn
-            except UnavailableError:
-                raise
-            except UnreadableError as error:
-                self._push_back(run)
-                self._tell_unreadable(run, error.message)
-                return turn
-            except Exception:
-                self._push_back(run)
-                log.exception(
-                    "the turn of run %s failed; it is looked at again in %s", run, PUSH_BACK
-                )
-                return turn
+            with logs.about(run=run):
+                again = self._take_turn(run)
             if not again:
                 return turn
         return MAX_TURNS
+
+    def _take_turn(self, run: str) -> bool:
+        """Take one turn of `run` and count it; return whether the next one is due at once."""
+        began = time.perf_counter()
+        outcome, again = "failed", False
+        try:
+            outcome, again = self._turn(run)
+        except ConflictError as error:
+            outcome = "overtaken"
+            self._memory.fleet.forget()
+            log.info("%s; looking again", error.message)
+        except UnavailableError:
+            raise
+        except UnreadableError as error:
+            outcome = "unreadable"
+            self._push_back(run)
+            self._tell_unreadable(run, error.message)
+        except Exception:
+            self._push_back(run)
+            log.exception("the turn of run %s failed; it is looked at again in %s", run, PUSH_BACK)
+        self._vitals.turn(outcome, time.perf_counter() - began)
+        return again
 
     def reconcile(self, run: str) -> bool:
         """Take one turn of `run`; return whether the next one is due at once.
@@ -114,20 +128,24 @@ class Reconciler:
             ConflictError: the run, a slot or a checkpoint was changed meanwhile; nothing was
                 written.
         """
+        return self._turn(run)[1]
+
+    def _turn(self, run: str) -> tuple[str, bool]:
         now = self._clock.now()
         with self._db.read() as connection:
             loaded = load(
                 connection, run, now=now, control_up_since=self.up_since, memory=self._memory
             )
         if loaded is None:
-            return False
+            return "unchanged", False
         decision = self._decide(loaded.snapshot, now=now, judge=self._watches.judge)
         with self._db.write() as connection:
             applying.apply(connection, decision, touched=loaded.touched, now=now)
         if decision.new_attempt is not None or decision.attempt_end is not None:
             self._memory.fleet.forget()
         _tell(loaded.snapshot, decision)
-        return decision.changes_anything and decision.next_look_at <= now
+        outcome = "changed" if decision.changes_anything else "unchanged"
+        return outcome, decision.changes_anything and decision.next_look_at <= now
 
     def _tell_unreadable(self, run: str, message: str) -> None:
         if self._unreadable.get(run) != message:
@@ -152,4 +170,5 @@ def _tell(snapshot: RunSnapshot, decision: Decision) -> None:
             snapshot.run.state,
             decision.state,
             decision.because.replace("\n", " ")[:500],
+            extra={"generation": snapshot.run.generation},
         )

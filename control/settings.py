@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from control.channel_file import ChannelSpec, read_file
+from trainmaster import logs
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
 
@@ -64,6 +65,7 @@ class Settings:
     database_timeout_s: float = 30.0
     allow_drills: bool = False
     log_level: str = "INFO"
+    log_format: str = "text"
     describe_limit_s: float = 60.0
     asked_drain_s: float | None = None
     samples_exact_days: int = 30
@@ -120,6 +122,7 @@ class Settings:
             asked_drain_s=_seconds("DRAIN_S", drain, 0) if (drain := text("DRAIN_S", "")) else None,
             allow_drills=_flag("ALLOW_DRILLS", text("ALLOW_DRILLS", "")),
             log_level=_level(text("LOG_LEVEL", "INFO").upper()),
+            log_format=logs.asked_format(text("LOG_FORMAT", "")),
             samples_exact_days=exact,
             samples_days=kept,
             channels=_channels(text("CHANNELS_FILE", "")),

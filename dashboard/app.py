@@ -23,7 +23,7 @@ sys.path[:] = [
 from starlette.middleware import Middleware  # noqa: E402
 from streamlit.starlette import App  # noqa: E402
 
-from dashboard.login import RequireLogin, routes  # noqa: E402
+from dashboard import login, scrapes  # noqa: E402
 from dashboard.process import recorded  # noqa: E402
 from dashboard.settings import read_settings  # noqa: E402
 
@@ -36,7 +36,7 @@ async def _lifespan(_: App) -> AsyncIterator[dict[str, Any]]:
 
 app = App(
     _HERE / "page.py",
-    routes=routes(),
-    middleware=[Middleware(RequireLogin)],
+    routes=[*login.routes(), *scrapes.routes()],
+    middleware=[Middleware(login.RequireLogin)],
     lifespan=_lifespan,
 )

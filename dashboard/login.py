@@ -30,7 +30,7 @@ from trainmaster.client import Client
 from trainmaster.errors import TrainmasterError, UserError
 
 PLOTLY_PATH = f"/assets/plotly-{plotly.__version__}.min.js"
-_OPEN_PATHS = ("/auth/", "/assets/", "/_stcore/", "/static/", "/media/", "/component/")
+_OPEN_PATHS = ("/auth/", "/assets/", "/metrics", "/_stcore/", "/static/", "/media/", "/component/")
 _LONGEST_SECRET = 4096
 _DAY_S = 86400
 

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from dashboard.views import shell
+from dashboard.vitals import VITALS
 
-shell.show()
+with VITALS.page():
+    shell.show()

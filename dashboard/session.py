@@ -18,6 +18,7 @@ from dashboard.formats import Formats
 from dashboard.i18n import LANGUAGES, Translator, best_language, translator
 from dashboard.login import cookie_name
 from dashboard.settings import read_settings
+from dashboard.vitals import VITALS
 from dashboard.widgets.text import banner
 from trainmaster.client import Client
 from trainmaster.errors import (
@@ -186,7 +187,8 @@ def _client(url: str, token: str, timeout_s: float) -> Client:
 @st.cache_data(ttl=1.0, max_entries=2000, show_spinner=False)
 def _shared(who: str, path: str, query: Query, _client: Client) -> Any:
     """Read once a second for all pages of one person."""
-    return _client.get(path, **dict(query))
+    with VITALS.read():
+        return _client.get(path, **dict(query))
 
 
 @st.cache_data(ttl=60.0, max_entries=64, show_spinner=False)

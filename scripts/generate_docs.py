@@ -46,7 +46,10 @@ def _metric_row(metric: Metric) -> str:
 EXPORTERS = (
     ("agent", "worker/agent/exporter.py"),
     ("agent", "worker/agent/device_metrics.py"),
+    ("agent", "worker/agent/vitals.py"),
     ("control", "control/exporter.py"),
+    ("control", "control/process_metrics.py"),
+    ("dashboard", "dashboard/vitals.py"),
 )
 
 
@@ -54,7 +57,7 @@ def prometheus_section() -> str:
     """Return what Prometheus reads beside the gauges above: every family that an exporter names."""
     found: dict[str, tuple[str, list[str], str]] = {}
     for where, path in EXPORTERS:
-        for name, kind, text in _families(ROOT / path):
+        for name, kind, text in families(ROOT / path):
             _, seen, _ = found.get(name, (kind, [], text))
             found[name] = kind, [*seen, where], text
     head = (
@@ -69,7 +72,7 @@ def prometheus_section() -> str:
     )
 
 
-def _families(path: Path) -> list[tuple[str, str, str]]:
+def families(path: Path) -> list[tuple[str, str, str]]:
     """Return (name, type, help) of each family whose name and help a call in `path` spells out."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -16,6 +16,7 @@ from control.db.accounts import Accounts
 from control.db.engine import Database
 from control.group_commit import GroupCommit
 from control.settings import Settings
+from control.vitals import Vitals
 
 MAX_WAITING = 8
 """A fifth of the threads that serve requests."""
@@ -34,6 +35,7 @@ class Shell:
             thread each, and some must be left for the node that is to answer.
         syncs: stores what nodes say.
         accounts: where the wall time of runs went.
+        vitals: what the periodic work comes to.
         draining: set once this process is about to stop. Nothing may wait for long any more.
     """
 
@@ -47,6 +49,7 @@ class Shell:
     leads: Callable[[], bool] = bool
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)
+    vitals: Vitals = field(default_factory=Vitals)
     draining: threading.Event = field(default_factory=threading.Event)
 
     @property

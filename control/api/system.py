@@ -17,7 +17,8 @@ from control.api.context import WithShell
 from control.api.door import DoorRoute
 from control.api.errors import answer_error
 from control.db import listings, rulebook, unreadable
-from control.exporter import CONTENT_TYPE, exposition
+from control.exporter import exposition
+from control.process_metrics import Process
 from trainmaster import __version__
 from trainmaster.errors import NotFoundError, UnavailableError
 from trainmaster.metrics import BY_NAME, DERIVED
@@ -94,16 +95,24 @@ def openapi(request: Request) -> Response:
 
 
 @router.get("/metrics")
-def metrics(shell: WithShell) -> Response:
+def metrics(request: Request, shell: WithShell) -> Response:
     """Tell Prometheus about runs, nodes and this process."""
-    text = exposition(
-        shell.db,
-        now=shell.clock.now(),
+    process = Process(
         up_since=shell.up_since,
         skipped=shell.skipped(),
-        accounts=shell.accounts,
+        leads=shell.leads(),
+        vitals=shell.vitals,
+        syncs=asdict(shell.syncs.counts),
+        syncs_waiting=shell.syncs.num_waiting,
     )
-    return Response(text, media_type=CONTENT_TYPE)
+    text, content_type = exposition(
+        shell.db,
+        process,
+        now=shell.clock.now(),
+        accounts=shell.accounts,
+        accept=request.headers.get("accept", ""),
+    )
+    return Response(text, headers={"Content-Type": content_type})
 
 
 @router.get("/v1/goodput")

@@ -16,6 +16,7 @@ from control.db.engine import Database
 from control.db.outbox import Waiting
 from control.notices import reaches
 from control.notify.channels import open_channel, targets
+from trainmaster import logs
 from trainmaster.errors import TrainmasterError, UnavailableError
 from trainmaster.notification import Channel, Notification
 
@@ -60,7 +61,8 @@ class Sender:
         with self._db.read() as connection:
             found = outbox.due(connection, now=self._clock.now())
         for notice in found:
-            deliveries = self._deliver(notice)
+            with logs.about(run=notice.run):
+                deliveries = self._deliver(notice)
             now = self._clock.now()
             open_until = [
                 datetime.fromisoformat(str(each["next_at"]))

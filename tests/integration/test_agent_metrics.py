@@ -14,9 +14,9 @@ import pytest
 from tests.services.private_server import absent
 from tests.services.prometheus import StartPrometheus
 from trainmaster.metrics import STEP_METRIC_NAMES
+from trainmaster.readers import Readers
 from trainmaster.spool import Frames, Header
 from worker.agent.exporter import Exporter
-from worker.agent.readers import Readers
 from worker.agent.records import RankRecord
 from worker.agent.scrapes import serve
 

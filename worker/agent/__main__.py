@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
+from trainmaster import logs
 from trainmaster.client import Client
 from trainmaster.errors import ConflictError, TrainmasterError, UserError
 from trainmaster.plugins import add_schedules
+from trainmaster.readers import Readers, role_at
 from trainmaster.wire import Device
 from worker.agent import settings as settings_module
 from worker.agent.device_watch import Health
@@ -24,7 +26,6 @@ from worker.agent.exporter import Exporter
 from worker.agent.loop import Agent
 from worker.agent.nest_process import NEST_COMMAND, NestProcess
 from worker.agent.nvml import Nvml, open_nvml
-from worker.agent.readers import Readers, role_at
 from worker.agent.scrapes import serve
 from worker.agent.settings import Settings, default_slots
 from worker.launch import Emulation
@@ -36,13 +37,12 @@ log = logging.getLogger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run an agent until it is told to stop; return the exit status."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        settings = settings_module.read(arguments)
+        logs.begin(settings.log_format, node=settings.node)
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         add_schedules()
-        run(settings_module.read(arguments))
+        run(settings)
     except TrainmasterError as error:
         sys.stderr.write(f"trainmaster agent: {error.message}\n")
         return error.exit_status

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from trainmaster.errors import ForbiddenError, TrainmasterError, UnauthenticatedError
 from trainmaster.wire import PROTOCOL_VERSION, Batch, Sync, SyncReply
+from worker.agent.vitals import Vitals
 
 FIRST_BACKOFF_S = 0.2
 LONGEST_BACKOFF_S = 5.0
@@ -50,6 +51,7 @@ class Exchange:
     Args:
         executor: makes the calls; one thread is enough.
         wake: called from the executor's thread when an answer is there.
+        vitals: told how each call ended.
         spread: draws from [0, 1): agents that lost the control plane together do not all come back
             at once.
     """
@@ -61,12 +63,14 @@ class Exchange:
         *,
         executor: Executor,
         wake: Callable[[], None],
+        vitals: Vitals | None = None,
         spread: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._node = node
         self._executor = executor
         self._wake = wake
+        self._vitals = vitals or Vitals()
         self._spread = spread
         self._flight: tuple[Sequence[Batch], Future[SyncReply]] | None = None
         self._not_before = 0.0
@@ -111,6 +115,7 @@ class Exchange:
             self._failed(error, now)
             return None
         reply = future.result()
+        self._vitals.answered()
         recovered = self._trouble is not None
         if recovered:
             log.info("the control plane answers again")
@@ -137,6 +142,7 @@ class Exchange:
         return self._trouble is not None
 
     def _failed(self, error: TrainmasterError, now: float) -> None:
+        self._vitals.failed()
         self.protocol = FIRST_PROTOCOL
         if isinstance(error, UnauthenticatedError | ForbiddenError):
             self._due = now + REFUSED_BACKOFF_S * self._part()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,11 +20,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from trainmaster.histogram import Histogram
 from trainmaster.metrics import STEP_METRICS
 from trainmaster.spool import Frames, last_measured, numbers
 from worker.agent import device_metrics
 from worker.agent.device_watch import Health
 from worker.agent.records import RankRecord
+from worker.agent.vitals import Vitals
 
 LINGER_S = 5.0
 """How long the series of an ended rank stay, so that its last values are scraped."""
@@ -38,33 +39,6 @@ STALL_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 _LABELS = ["run", "rank", "stage", "replica", "node"]
 _GAUGES = {metric.name: metric for metric in STEP_METRICS if metric.prometheus}
 _RUN_SCOPED = {metric.name for metric in STEP_METRICS if metric.scope == "run"}
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Counts of observations in buckets with upper bounds `bounds`, and beyond."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(default_factory=list)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float) -> None:
-        """Count one observation; one that is no number counts nowhere."""
-        if value == value:
-            self.counts[bisect_left(self.bounds, value)] += 1
-            self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Return (upper bound, cumulated count) as Prometheus writes them."""
-        names, cumulated = [*(str(bound) for bound in self.bounds), "+Inf"], 0
-        found: list[tuple[str, float]] = []
-        for name, count in zip(names, self.counts, strict=True):
-            cumulated += count
-            found.append((name, cumulated))
-        return found
 
 
 @dataclass(slots=True)
@@ -124,6 +98,7 @@ class Exporter(Collector):
 
     Args:
         health: of the node's CUDA devices, filled by their watch.
+        vitals: of the agent itself, filled by its loop.
         link_bytes_per_s: what the node's slowest link can carry, where its profile says so; without
             it there is no saturation to tell.
     """
@@ -135,11 +110,13 @@ class Exporter(Collector):
         *,
         link_bytes_per_s: float | None,
         health: Health | None = None,
+        vitals: Vitals | None = None,
     ) -> None:
         self._node = node
         self._device_kind = device_kind
         self._link_bytes_per_s = link_bytes_per_s
         self.health = health or Health({})
+        self.vitals = vitals or Vitals()
         self._lock = threading.Lock()
         self._ranks: dict[tuple[str, int], tuple[str, _RankSeries]] = {}
         self._past: dict[tuple[str, int], _RankSeries] = {}
@@ -191,6 +168,8 @@ class Exporter(Collector):
             ranks = [series for _, series in self._ranks.values()]
             first = [series for series in ranks if series.is_first]
             yield self._node_info()
+            yield self._living(ranks)
+            yield from self.vitals.families(self._node)
             yield from device_metrics.families(self._node, self.health)
             for metric in _GAUGES.values():
                 shown = first if metric.name in _RUN_SCOPED else ranks
@@ -240,6 +219,13 @@ class Exporter(Collector):
             "trainmaster_node_info", "A node; its value is 1.", labels=["node", "device_kind"]
         )
         family.add_metric([self._node, self._device_kind], 1.0)
+        return family
+
+    def _living(self, ranks: list[_RankSeries]) -> Metric:
+        family = GaugeMetricFamily(
+            "trainmaster_agent_ranks", "Ranks that live on this node.", labels=["node"]
+        )
+        family.add_metric([self._node], sum(series.ended_mono is None for series in ranks))
         return family
 
     def _saturation(self, ranks: list[_RankSeries]) -> Metric:

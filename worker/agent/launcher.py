@@ -197,7 +197,8 @@ class Launcher:
             case StartRank():
                 self._start(action)
             case StopGeneration(run, generation, because):
-                log.info("ending generation %d of run %s: %s", generation, run, because)
+                told = {"run": run, "generation": generation}
+                log.info("ending generation %d of run %s: %s", generation, run, because, extra=told)
                 self._stops[run, generation] = _Stop(because, self._now() + TERM_GRACE_S)
                 self._signal(run, generation, SIGTERM)
 
@@ -325,7 +326,8 @@ class Launcher:
         self, key: RankKey, exit_code: int | None, number: int | None, because: str | None
     ) -> None:
         how = f"exit code {exit_code}" if number is None else f"signal {number}"
-        log.info("rank %d of generation %d of run %s ended: %s", key[2], key[1], key[0], how)
+        told = _about(key)
+        log.info("rank %d of generation %d of run %s ended: %s", *reversed(key), how, extra=told)
         self._update(
             key, exit_code=exit_code, signal=number, because=because, exited_at=datetime.now(UTC)
         )
@@ -339,7 +341,8 @@ class Launcher:
         try:
             records.save(self._folder(*key[:2]), rank.record)
         except OSError as error:
-            log.warning("the record of rank %d cannot be written: %s", key[2], error)
+            words = "the record of rank %d cannot be written: %s"
+            log.warning(words, key[2], error, extra=_about(key))
 
     def _nest_ended(self, fact: NestEnded) -> None:
         how = f"exit code {fact.exit_code}" if fact.signal is None else f"signal {fact.signal}"
@@ -362,6 +365,10 @@ class Launcher:
             pid = rank.record.pid
             if key[:2] == (run, generation) and _lives(rank) and pid is not None:
                 signal_process(pid, rank.record.started, number, group=True)
+
+
+def _about(key: RankKey) -> dict[str, str | int]:
+    return dict(zip(("run", "generation", "rank"), key, strict=True))
 
 
 def _lives(rank: _Rank) -> bool:

@@ -87,7 +87,9 @@ class Agent:
         self._jobs = Jobs(copy_bytes_per_s=settings.copy_bytes_per_s)
         # Of their own: a chore may read a checkpoint for minutes.
         self._watching = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch")
-        self._exchange = Exchange(client, settings.node, executor=self._calls, wake=self.wake)
+        self._exchange = Exchange(
+            client, settings.node, executor=self._calls, wake=self.wake, vitals=exporter.vitals
+        )
         self._spools = Spools()
         self._reported = set(_reported_exits(journal_events(self._folder)))
         for stream, path in journal_files(self._folder).items():
@@ -156,8 +158,9 @@ class Agent:
             self._spools.add(record.stream, self._launcher.spool(record), cursor=None, tail=False)
         while not self._stopping:
             try:
-                self.turn(time.monotonic())
-                every_turn()
+                with self._exporter.vitals.turn():
+                    self.turn(time.monotonic())
+                    every_turn()
             except Exception:
                 # Ranks train on whatever becomes of one turn; the next one begins from what is.
                 log.exception("a turn of the agent failed")
@@ -289,6 +292,7 @@ class Agent:
 
     def _message(self, now: float) -> Sync:
         settings = self._settings
+        self._exporter.vitals.unsent_bytes = self._spools.lag()
         return Sync(
             protocol=self._exchange.protocol,
             boot=self._boot,

@@ -14,6 +14,7 @@ import psutil
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from trainmaster import logs
 from trainmaster.emulation import Link
 from trainmaster.errors import UserError
 from trainmaster.home import DEFAULT_HOME, Home
@@ -56,6 +57,7 @@ class Settings:
         metrics_port: 0 for any free port.
         metrics_token: what a scrape may show beside any token that may read at the control plane.
         metrics_open: whether anyone may scrape.
+        log_format: lines for people (text), or json.
         process_name: the name under which the agent stands in the process records.
         nest_environment: what the nest and its ranks inherit: no secrets of ours.
         use_cuda: whether CUDA devices are used where there are any.
@@ -77,6 +79,7 @@ class Settings:
     metrics_port: int
     metrics_token: str | None
     metrics_open: bool
+    log_format: str
     process_name: str
     nest_environment: Mapping[str, str]
     use_cuda: bool = True
@@ -124,6 +127,7 @@ def read(
         metrics_port=_number(env, "TRAINMASTER_METRICS_PORT", 0, 65535),
         metrics_token=env.get("TRAINMASTER_METRICS_TOKEN") or None,
         metrics_open=_flag(env, "TRAINMASTER_METRICS_OPEN"),
+        log_format=logs.asked_format(env.get("TRAINMASTER_LOG_FORMAT", "")),
         process_name=env.get("TRAINMASTER_PROCESS_NAME") or "agent",
         nest_environment=nest_environment(env, home, address),
         use_cuda=_devices(env) == "auto",

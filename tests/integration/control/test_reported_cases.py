@@ -20,6 +20,7 @@ from control.db.accounts import Accounts
 from control.db.engine import Database
 from control.decision import NewAttempt, Placement
 from control.exporter import KEEP_ENDED, exposition
+from control.process_metrics import Process
 from control.reconciler import Reconciler
 from tests.integration.control.api import FakeNode, Plane, plane
 from tests.integration.control.conftest import FakeClock
@@ -120,10 +121,10 @@ def test_a_m13_the_series_of_200_ended_runs_are_gone_after_retention(
     scene: Scene, clock: FakeClock
 ) -> None:
     def series() -> int:
-        page = exposition(
-            scene.db, now=clock.now(), up_since=clock.now(), skipped=0, accounts=Accounts()
-        ).decode()
-        return sum(len(family.samples) for family in text_string_to_metric_families(page))
+        process = Process(up_since=clock.now())
+        page, _ = exposition(scene.db, process, now=clock.now(), accounts=Accounts())
+        found = text_string_to_metric_families(page.decode())
+        return sum(len(family.samples) for family in found)
 
     before = series()
     living = scene.run

@@ -34,6 +34,7 @@ def test_settings_are_read_from_the_environment():
         ("PORT", "x"),
         ("ALLOW_DRILLS", "maybe"),
         ("LOG_LEVEL", "loud"),
+        ("LOG_FORMAT", "xml"),
         ("DRAIN_S", "-1"),
         ("DRAIN_S", "soon"),
         ("DRAIN_S", "nan"),

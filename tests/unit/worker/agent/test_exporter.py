@@ -6,8 +6,9 @@ import math
 
 from prometheus_client import CollectorRegistry
 
+from trainmaster.histogram import Histogram
 from trainmaster.spool import MISSING, Frames, Header
-from worker.agent.exporter import LINGER_S, Exporter, Histogram
+from worker.agent.exporter import LINGER_S, Exporter
 from worker.agent.records import RankRecord
 
 METRICS = ("loss", "applied", "tokens", "step_time_s", "latency_ms", "bandwidth_bytes_per_s")

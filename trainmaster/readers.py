@@ -1,4 +1,4 @@
-"""Who may read an agent's metrics: whom the control plane lets read."""
+"""Who may read the metrics of an agent or a dashboard: whom the control plane lets read."""
 
 from __future__ import annotations
 

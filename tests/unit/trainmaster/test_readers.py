@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.errors import ForbiddenError, UnauthenticatedError, UnavailableError
-from worker.agent.readers import BELIEVED_S, Readers
+from trainmaster.readers import BELIEVED_S, Readers
 
 
 class ControlPlane:
