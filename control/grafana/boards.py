@@ -111,6 +111,21 @@ FLEET: Final = Board(
             least=0,
         ),
         Panel(
+            "Control plane: oldest in each queue",
+            "Runs that are due, requests of people, chores for nodes, notices to people.",
+            [Query("max by (queue) (trainmaster_queue_oldest_seconds)", "{{queue}}")],
+            unit="s",
+            least=0,
+            warn_above=30,
+        ),
+        Panel(
+            "Control plane: turns a second",
+            "Turns of runs by how they ended; unreadable and failed ones leave their run alone.",
+            [Query("sum by (outcome) (rate(trainmaster_control_turns_total[5m]))", "{{outcome}}")],
+            unit="ops",
+            least=0,
+        ),
+        Panel(
             "Time since a node was heard",
             "A lease ends after ten seconds; silence alone restarts nothing.",
             [Query("trainmaster_node_last_seen_seconds", "{{node}}")],
@@ -306,6 +321,70 @@ HARDWARE: Final = Board(
             least=0,
             most=1,
             warn_above=0.8,
+        ),
+        Panel(
+            "CUDA devices: utilisation",
+            "Mean share of time in which a kernel ran, as the driver says, whoever ran it.",
+            [_by_kind("trainmaster_gpu_utilization_ratio")],
+            unit="percentunit",
+            least=0,
+            most=1,
+        ),
+        Panel(
+            "CUDA devices: memory",
+            "The fullest device of each kind, by whomever it is used.",
+            [
+                _by_kind(
+                    "trainmaster_gpu_memory_used_bytes / trainmaster_gpu_memory_bytes", how="max"
+                )
+            ],
+            unit="percentunit",
+            least=0,
+            most=1,
+            warn_above=0.95,
+        ),
+        Panel(
+            "CUDA devices: temperature",
+            "The hottest device of each kind; devices slow down when they are too hot.",
+            [_by_kind("trainmaster_gpu_temperature_celsius", "max")],
+            unit="celsius",
+            least=0,
+            warn_above=85,
+        ),
+        Panel(
+            "CUDA devices: power",
+            "What all devices of a kind draw together.",
+            [_by_kind("trainmaster_gpu_power_watts", "sum")],
+            unit="watt",
+            least=0,
+        ),
+        Panel(
+            "CUDA devices: errors",
+            "Errors of memory and of the driver (XID) within an hour, by device.",
+            [
+                Query(
+                    "increase(trainmaster_gpu_memory_errors_uncorrected_total[1h])",
+                    "uncorrected: {{node}}, {{device}}",
+                ),
+                Query(
+                    "increase(trainmaster_gpu_xid_errors_total[1h])", "XID: {{node}}, {{device}}"
+                ),
+            ],
+            unit="short",
+            least=0,
+            warn_above=1,
+        ),
+        Panel(
+            "CUDA devices: corrected memory errors",
+            "Within an hour, by device; many of them foretell one that cannot be corrected.",
+            [
+                Query(
+                    "increase(trainmaster_gpu_memory_errors_corrected_total[1h])",
+                    "{{node}}, {{device}}",
+                )
+            ],
+            unit="short",
+            least=0,
         ),
         Panel(
             "Nodes that are silent",
