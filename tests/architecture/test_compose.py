@@ -12,14 +12,13 @@ import pytest
 import yaml
 
 from tests.services.private_server import absent
+from worker.agent.settings import read_profile
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 DOCUMENT: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
 SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
 ONE_SHOT = {"migrate", "tokens"}
-# No health check of their own: the control plane judges its agents by their syncs.
-JUDGED_ELSEWHERE = {"node-a", "node-b"}
 
 
 def mounts() -> Iterator[tuple[str, str]]:
@@ -48,7 +47,8 @@ def test_it_is_valid_by_the_compose_specification() -> None:
 
 
 def test_every_part_of_an_installation_is_there() -> None:
-    assert set(SERVICES) >= {"postgres", "migrate", "control", "dashboard", "prometheus"}
+    ours = {"postgres", "migrate", "control", "control-b", "dashboard"}
+    assert set(SERVICES) >= ours | {"prometheus", "alertmanager", "grafana"}
     agents = [s for s in SERVICES.values() if "worker.agent" in s.get("command", [])]
     names = {agent["environment"]["TRAINMASTER_NODE_NAME"] for agent in agents}
     assert len(agents) == len(names) == 2, "agents of one name would push each other out"
@@ -60,7 +60,7 @@ def test_whoever_speaks_to_the_control_plane_knows_all_of_them() -> None:
         for service in SERVICES.values()
         if "TRAINMASTER_URL" in service.get("environment", {})
     ]
-    assert len(told) == 4
+    assert len(told) == 5
     for urls in told:
         assert urls == ["http://control:8700", "http://control-b:8700"]
 
@@ -74,7 +74,7 @@ def test_each_agent_is_reached_by_the_name_it_gives() -> None:
 def test_mounted_files_exist_and_named_volumes_are_declared() -> None:
     for name, source in mounts():
         if source.startswith("."):
-            assert (ROOT / source).is_file(), f"{name} mounts {source}, which is not there"
+            assert (ROOT / source).exists(), f"{name} mounts {source}, which is not there"
         else:
             assert source in DOCUMENT["volumes"], f"{name} mounts an undeclared volume {source}"
     assert set(DOCUMENT["volumes"]) == {s for _, s in mounts() if not s.startswith(".")}
@@ -108,7 +108,7 @@ def test_what_others_wait_for_can_happen() -> None:
     for name, service in SERVICES.items():
         if name in ONE_SHOT:
             assert service["restart"] == "no"
-        elif name not in JUDGED_ELSEWHERE:
+        else:
             assert "healthcheck" in service, f"nobody would notice that {name} hangs"
 
 
@@ -193,7 +193,7 @@ def test_promtool_accepts_the_configuration_and_the_rules_fire_as_written() -> N
         absent("Prometheus' promtool")
     for check in (
         ["check", "config", "--syntax-only", "prometheus.yml"],
-        ["check", "rules", "rules.yml"],
+        ["check", "rules", "rules.yml", "trainmaster.rules.yml"],
         ["test", "rules", "rules_test.yml"],
     ):
         done = subprocess.run(
@@ -204,3 +204,60 @@ def test_promtool_accepts_the_configuration_and_the_rules_fire_as_written() -> N
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.prometheus
+def test_amtool_accepts_how_alerts_come_back() -> None:
+    amtool = shutil.which("amtool")
+    if amtool is None:
+        absent("Alertmanager's amtool")
+    path = ROOT / "deploy/alertmanager/alertmanager.yml"
+    done = subprocess.run(
+        [amtool, "check-config", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_come_back_with_a_token_that_agents_cannot_read() -> None:
+    config = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text())
+    [receiver] = config["receivers"]
+    planes = [name for name, service in SERVICES.items() if "serve" in service.get("command", [])]
+    assert [each["url"] for each in receiver["webhook_configs"]] == [
+        f"http://{name}:8700/v1/alertmanager" for name in planes
+    ]
+    for webhook in receiver["webhook_configs"]:
+        token = webhook["http_config"]["authorization"]["credentials_file"]
+        assert token == "/run/alertmanager/alertmanager.token"
+    holders = {name for name, source in mounts() if source == "operators"}
+    assert holders == {"tokens", "alertmanager"}
+
+
+def test_nothing_changes_its_image_or_gains_rights() -> None:
+    for name, service in SERVICES.items():
+        assert service["read_only"] is True, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        # PostgreSQL's image begins as root and changes to its own user.
+        assert name == "postgres" or service["cap_drop"] == ["ALL"], name
+        assert "user" not in service, f"{name}: its image says which"
+        assert not service.get("privileged"), name
+
+
+def test_the_two_nodes_are_not_alike() -> None:
+    profiles = [
+        read_profile(ROOT / source)
+        for name, source in mounts()
+        if name.startswith("node-") and source.startswith("./deploy/compose/")
+    ]
+    assert len(profiles) == 2
+    first, second = (profile.emulate.speed for profile in profiles)
+    assert first != second
+    names = {link.source for profile in profiles for link in profile.links}
+    assert names == {"node-a", "node-b"}
+
+
+def test_agents_listen_where_their_health_is_asked() -> None:
+    for name in ("node-a", "node-b"):
+        port = SERVICES[name]["environment"]["TRAINMASTER_METRICS_PORT"]
+        command = SERVICES[name]["healthcheck"]["test"]
+        assert command[2] == f"http://127.0.0.1:{port}/metrics"
+        assert (ROOT / command[1]).stat().st_mode & 0o100
