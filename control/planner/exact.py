@@ -167,6 +167,7 @@ class Exact:
     )
     _bounds: dict[tuple[object, ...], float] = field(default_factory=dict)
     _entries: dict[tuple[object, ...], list[Entry]] = field(default_factory=dict)
+    _units: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def search(self) -> None:
         """Improve `best` to the optimum, unless stopped."""
@@ -194,13 +195,13 @@ class Exact:
     def _grouping(self, blocks_: tuple[Block, ...], setting: Setting) -> None:
         s = self.model.scenario
         total, replicas = s.global_batch // setting.micro_batch, len(blocks_)
-        self._limits = ring_limits(s, blocks_)
+        self._work += _GROUPING_WORK
+        if self._is_over():
+            return
         rough = [self._rough_cap(block, setting, total) for block in blocks_]
         if sum(rough) < total or min(rough) < 1:
             return
-        if self._work > MAX_WORK or self.stop():
-            self.stopped = True
-            return
+        self._limits = ring_limits(s, blocks_)
         caps = list(rough)
         for position, block in enumerate(blocks_):
             if position and block == blocks_[position - 1]:
@@ -212,9 +213,17 @@ class Exact:
                 return
         self._shares(blocks_, caps, setting, total, [])
 
+    def _is_over(self) -> bool:
+        """Return whether there is too much to try, or time is up."""
+        self.stopped = self.stopped or self._work > MAX_WORK or self.stop()
+        return self.stopped
+
     def _rough_cap(self, block: Block, setting: Setting, total: int) -> int:
         """Return how many micro-batches a block can take at most, by its speed alone."""
-        unit = unit_bound(self.model, block, setting)
+        key = (block, setting.micro_batch, setting.recompute)
+        unit = self._units.get(key)
+        if unit is None:
+            unit = self._units[key] = unit_bound(self.model, block, setting)
         limit = self.best.step_s * (1 + TIE)
         return total if limit == math.inf else min(total, int(limit / unit))
 
@@ -252,7 +261,7 @@ class Exact:
         if at and blocks_[at] == blocks_[at - 1]:
             high = min(high, shares[-1])
         for share in range(high, max(1, left - others) - 1, -1):
-            if self._work > MAX_WORK:
+            if self._is_over():
                 return
             if self._entries_of(blocks_[at], share, setting, len(blocks_), share):
                 self._shares(blocks_, caps, setting, left - share, [*shares, share])
@@ -275,7 +284,7 @@ class Exact:
                     return  # nothing is reduced
             return
         for entry in lists[len(chosen)]:
-            if self._work > MAX_WORK:
+            if self._is_over():
                 return
             limit = self.best.step_s * (1 + TIE)
             if entry.bound > limit:
@@ -322,6 +331,8 @@ class Exact:
         limit = self.best.step_s * (1 + TIE)
         found = []
         for kinds, costs in self._living(block, setting, least):
+            if self._is_over():
+                return []
             self._work += kinds.size
             bounds = step_bounds(s, kinds, costs, share, setting, replicas, self._limits)
             hopeful = (bounds <= limit) & np.isfinite(bounds)
@@ -345,6 +356,8 @@ class Exact:
             limit = self.best.step_s * (1 + TIE)
             parts = []
             for kinds, costs in self._ways(block, setting):
+                if self._is_over():
+                    return parts
                 self._work += kinds.size
                 rows = step_bounds(self.model.scenario, kinds, costs, least, setting, 1) <= limit
                 if rows.any():
@@ -372,6 +385,9 @@ _VERDICT_WORK = 1_000
 
 _CALL_WORK = 1_000
 """What judging a block's ways once more counts for beside their number."""
+
+_GROUPING_WORK = 10
+"""What looking at a set of blocks counts for, be it ruled out at once."""
 
 _ROWS = 8_000
 """Ways that are judged at once: their arrays stay in a core's cache."""

@@ -8,6 +8,7 @@ import pytest
 from control.planner.automatic import can_tell_apart, choose
 from control.planner.fleet import fleet_scenario
 from control.planner.machine import Machine, machine_of, settled
+from control.planner.search import search
 from tests.fakes import snapshots as at
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec
 
@@ -76,3 +77,22 @@ def test_doubtful_measurements_are_told():
     told = fleet_scenario([one], spec(), WORKLOAD).warnings
     assert any("the FLOP/s of oak spread by 30%" in each for each in told)
     assert any("oak was calibrated 40 days ago" in each for each in told)
+
+
+def test_eight_nodes_of_seven_kinds_are_tried_to_the_end_and_a_search_ends_when_it_is_told():
+    machines = [Machine(f"n{each}", layer_time_s=0.01 * (1 + each % 7)) for each in range(8)]
+    scenario = fleet_scenario(machines, spec(), WORKLOAD)
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 300
+
+    found = search(scenario, stop=stop)
+    assert found.stopped
+    assert not found.exact
+    assert asked < 400, "it went on"
+    thorough = search(scenario)
+    assert thorough.exact
+    assert thorough.verdict.step_s <= found.verdict.step_s
