@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from control.planner import simulate
-from control.planner.ring import Ring, rings
+from control.planner.ring import Ring, rings, slowest
 from control.planner.scenario import Scenario
 from control.planner.simulate import Costs, Times
 from trainmaster.schedules import named, order_of
@@ -215,7 +215,10 @@ class Model:
             counts[kind] = counts.get(kind, 0) + count
         key = tuple(sorted(counts.items()))
         if key not in self._rings:
-            self._rings[key] = rings(self.scenario.bw, self.scenario.lat, key)
+            s = self.scenario
+            # The runtime's collectives go in the order of ranks, whatever the links.
+            choose = slowest if s.runtime else rings
+            self._rings[key] = choose(s.bw, s.lat, key)
         return self._rings[key]
 
     def _buckets(self, segment: Segment, setting: Setting) -> list[tuple[int, float]]:

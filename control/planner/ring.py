@@ -68,6 +68,23 @@ def rings(bw: Floats, lat: Floats, group: Sequence[tuple[int, int]]) -> tuple[Ri
     return tuple(found)
 
 
+def slowest(bw: Floats, lat: Floats, group: Sequence[tuple[int, int]]) -> tuple[Ring, ...]:
+    """Return a ring as slow as the slowest links among so many nodes of each kind, which is what a
+    ring takes at most whose order nobody chooses; none where a link is missing.
+    """
+    kinds = [kind for kind, count in group if count]
+    counts = [count for _, count in group if count]
+    if sum(counts) < 2:
+        return (Ring(0.0, np.inf, tuple(kinds)),)
+    used = ~np.eye(len(kinds), dtype=bool) | np.diag([count > 1 for count in counts])
+    links = np.ix_(kinds, kinds)
+    least = float(bw[links][used].min())
+    if least <= 0:
+        return ()
+    around = tuple(kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count))
+    return (Ring(float(lat[links][used].max()), least, around),)
+
+
 def _all_cycles(bw: Floats, lat: Floats, nodes: Sequence[int]) -> tuple[Ring, ...]:
     """Return the best of all cycles, each tried."""
     if len(nodes) == 1:

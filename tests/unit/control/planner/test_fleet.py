@@ -112,3 +112,16 @@ def test_without_machines_or_figures_nothing_is_guessed():
     told = fleet_scenario([Machine("m")], spec(), WORKLOAD).warnings
     assert any("no calibration" in each for each in told)
     assert any("memory" in each for each in told)
+
+
+def test_the_runtimes_rings_are_as_slow_as_the_slowest_link_among_their_nodes():
+    far = {"b": (0.5, None)}
+    near = [Machine(name, layer_time_s=0.01) for name in "abc"]
+    machines = [Machine("a", layer_time_s=0.01, links=far), *near[1:]]
+    asking = spec(replicas=3, micro_batch=2)
+    took = [
+        asked_for(fleet_scenario(each, asking, WORKLOAD), asked(asking, WORKLOAD)).verdict.step_s
+        for each in (near, machines)
+    ]
+    # Four messages in turn, each over the link from a to b, though a ring could go without it.
+    assert took[1] - took[0] == pytest.approx(4 * 0.5, rel=1e-3)
