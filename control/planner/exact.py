@@ -354,7 +354,7 @@ class Exact:
         kept = self._alive.get(key)
         if kept is None or kept[0] > least:
             limit = self.best.step_s * (1 + TIE)
-            parts = []
+            parts: list[tuple[Ints, CutCosts]] = []
             for kinds, costs in self._ways(block, setting):
                 if self._is_over():
                     return parts
