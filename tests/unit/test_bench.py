@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from itertools import islice
 
+import pytest
+
 from bench import measured, pace
 from bench.ingest import report
 from bench.peers.__main__ import PEERS
+from bench.planner import scale
 from bench.spread import Durations, Spread, merged
 from trainmaster.metrics import STEP_METRIC_NAMES
 
@@ -72,3 +75,14 @@ def test_tables_say_what_was_left_out() -> None:
     assert "aim not installed" in page
     assert "cannot be read" in page
     assert "wandb" in PEERS
+
+
+def test_the_scale_on_paper_says_where_all_of_a_step_goes():
+    found = list(scale.points((8, 16), grows=True))
+    for each in found:
+        assert each.useful + each.pipelines + each.sums == pytest.approx(1)
+        assert 0.5 < each.useful < 1
+        assert each.left(13_600.0) < each.left(50_700.0) < 1
+    lines = scale.table(found)
+    assert len([line for line in lines if line.startswith(("| 8 ", "| 16 "))]) == 2
+    assert "8, 16 nodes" in lines[-1]
