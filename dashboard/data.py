@@ -31,6 +31,8 @@ class Api(Protocol):
         self, path: str, body: Any = None, *, headers: dict[str, str] | None = None
     ) -> Any: ...
 
+    def delete(self, path: str) -> Any: ...
+
 
 class Reader:
     """Reads for one page view.
@@ -96,6 +98,14 @@ class Reader:
     def incidents(self, run: str | None = None) -> list[Json]:
         """Return incidents of a run, or of all, newest first."""
         return list(reversed(_items(self.get(_of_run(run, "incidents")))))
+
+    def silences(self) -> list[Json]:
+        """Return the silences that are not over, newest first."""
+        return list(reversed(_items(self.get("/v1/silences"))))
+
+    def retention(self, run: str) -> list[Json]:
+        """Return of each checkpoint that is not retired whether it would go now, and why."""
+        return _items(self.get(_of_run(run, "retention")))
 
     def nodes(self) -> list[Json]:
         """Return all nodes."""

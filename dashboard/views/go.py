@@ -24,9 +24,12 @@ def _switch(session: Session, page: str, query: dict[str, str]) -> NoReturn:
     st.rerun(scope="app")
 
 
-def to_dialog(kind: str, about: str, checkpoint: str = "") -> NoReturn:
-    """Let the page open a dialog about this run or rule, whatever rows move meanwhile."""
-    st.session_state["dialog"] = {"kind": kind, "about": about, "checkpoint": checkpoint}
+def to_dialog(kind: str, about: str, detail: str = "") -> NoReturn:
+    """Let the page open a dialog about this run or rule, whatever rows move meanwhile.
+
+    `detail` names the checkpoint, incident or rule of the run that it is about.
+    """
+    st.session_state["dialog"] = {"kind": kind, "about": about, "detail": detail}
     st.rerun(scope="app")
 
 

@@ -6,18 +6,13 @@ import json
 from urllib.parse import quote
 
 import streamlit as st
-import yaml
 
 from dashboard import states
 from dashboard.data import Json
 from dashboard.session import Session
-from dashboard.views import go
-from dashboard.views.submit import tell_problems
+from dashboard.views import go, rule_dialog
 from dashboard.widgets.table import Column, Row, action, actions, cell, table
 from dashboard.widgets.text import title
-from trainmaster.document import parse
-from trainmaster.errors import SpecError, TrainmasterError
-from trainmaster.rule import Rule
 
 COMMANDS = """trainmaster rules add FILE
 trainmaster rules edit NAME --set mode=act"""
@@ -28,7 +23,9 @@ def show(session: Session) -> None:
     title(session.t("rules.title"), small=session.t("rules.lead"))
     wanted = go.dialog_asked()
     if wanted is not None and wanted["kind"] == "rule":
-        st.dialog(session.t("rules.edit.title"), width="medium")(_edit)(session, wanted["about"])
+        rule_dialog.open_for(session, wanted["about"])
+    if st.button(session.t("rules.add"), disabled=session.role == "viewer"):
+        go.to_dialog("rule", "")
     session.live(lambda: _rules(session), key="rules", every_s=session.refresh_s)
     st.text(session.t("rules.how"))
     st.code(COMMANDS, language="bash")
@@ -58,7 +55,7 @@ def _rules(session: Session) -> None:
         return
     if pressed.verb == "edit":
         go.to_dialog("rule", pressed.id)
-    path = f"{_path(pressed.id)}/{pressed.verb}"
+    path = f"/v1/rules/{quote(pressed.id, safe='')}/{pressed.verb}"
     session.act("rules", lambda: session.api.post(path, {}))
     st.rerun(scope="fragment")
 
@@ -89,7 +86,7 @@ def _row(session: Session, rule: Json) -> Row:
             ),
             "actions": "\n".join(ladder) or t("rules.no_actions"),
             "do": actions(
-                action("edit", t("rules.edit"), disabled=looks_only),
+                action("edit", t("rules.look" if looks_only else "rules.edit")),
                 action(
                     "disable" if enabled else "enable",
                     t("rules.disable" if enabled else "rules.enable"),
@@ -99,43 +96,6 @@ def _row(session: Session, rule: Json) -> Row:
         },
         faded=not enabled,
     )
-
-
-def _edit(session: Session, name: str) -> None:
-    t = session.t
-    try:
-        stored: Json = session.api.get(_path(name))
-    except TrainmasterError as error:
-        session.refusal(error)
-        return
-    seen = st.session_state.setdefault(f"rule-version:{name}", stored.get("version"))
-    text = st.text_area(
-        t("rules.edit.text"), value=_as_text(stored), height=380, key=f"rule:{name}"
-    )
-    if not st.button(t("rules.edit.do"), type="primary", key="rule-save"):
-        return
-    try:
-        rule = parse(Rule, text or "")
-        session.api.put(_path(name), {**rule.to_json(), "version": seen})
-    except SpecError as error:
-        tell_problems(session, error)
-    except TrainmasterError as error:
-        session.refusal(error)
-    else:
-        st.session_state.pop(f"rule-version:{name}")
-        session.forget_reads()
-        st.rerun()
-
-
-def _as_text(stored: Json) -> str:
-    """Return a stored rule as its file would have it, without what only the database knows."""
-    known = {field.alias or name for name, field in Rule.model_fields.items()}
-    told_only = {key: value for key, value in stored.items() if key in known}
-    return yaml.safe_dump(told_only, sort_keys=False, allow_unicode=True)
-
-
-def _path(name: str) -> str:
-    return f"/v1/rules/{quote(name, safe='')}"
 
 
 def told(step: Json, name: str) -> str:

@@ -65,7 +65,7 @@ def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) ->
             _unit(metric),
             series[Wanted(metric, all_generations=True)],
             survivors,
-            words=_words(session),
+            words=words(session),
             marks=marks,
             extent=extent(series.values()),
             revision=str(run["id"]),
@@ -86,7 +86,7 @@ def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -
                 for wanted, found in series.items()
                 if wanted.metric == metric and wanted.rank is not None
             },
-            words=_words(session),
+            words=words(session),
             marks=marks,
             extent=extent(series.values()),
             ratio=metric in _RATIOS,
@@ -118,5 +118,6 @@ def _unit(metric: str) -> str:
     return (BY_NAME.get(metric) or DERIVED[metric]).unit
 
 
-def _words(session: Session) -> dict[str, str]:
+def words(session: Session) -> dict[str, str]:
+    """Return what panels say, in the reader's language."""
     return {name: session.t(f"charts.{name}") for name in WORDS}

@@ -14,7 +14,7 @@ from dashboard.data import Json
 from dashboard.formats import number
 from dashboard.session import Session
 from dashboard.steering import verb
-from dashboard.views import go, run_steering
+from dashboard.views import go, incident_dialogs, run_steering
 from dashboard.widgets.text import banner
 from trainmaster.errors import TrainmasterError
 
@@ -25,12 +25,12 @@ def open_asked(session: Session, run_id: str) -> None:
     if wanted is None or wanted["about"] != run_id:
         return
     t = session.t
-    if wanted["kind"] == "stop":
+    if wanted["kind"] in incident_dialogs.KINDS:
+        incident_dialogs.open_asked(session, wanted)
+    elif wanted["kind"] == "stop":
         st.dialog(t("stop.title"))(_stop)(session, run_id)
     else:
-        st.dialog(t("restore.title"), width="medium")(_restore)(
-            session, run_id, wanted["checkpoint"]
-        )
+        st.dialog(t("restore.title"), width="medium")(_restore)(session, run_id, wanted["detail"])
 
 
 def _stop(session: Session, run_id: str) -> None:

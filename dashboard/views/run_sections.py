@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from urllib.parse import quote
 
 import streamlit as st
 import yaml
 
-from dashboard import states
 from dashboard.data import Json
-from dashboard.formats import NOTHING, instant, number, size
+from dashboard.formats import NOTHING, instant, number
 from dashboard.session import Session
-from dashboard.steering import verb
-from dashboard.views import alerts, go
-from dashboard.widgets.table import Column, Row, action, actions, cell, table
+from dashboard.views import alerts, run_checkpoints
+from dashboard.widgets.table import Column, Row, table
 
 _MOST_DETAILS = 6
 _LONGEST_DETAIL = 60
@@ -22,84 +19,12 @@ _TOLD_BY_EACH = frozenset(
     {"rank_started", "rank_ready", "rank_finished", "rank_exited", "order_received", "chore_done"}
 )
 """Events that come once for each rank, or of which another event says what came of them."""
-_RESTORABLE = frozenset({"committed", "trusted"})
 
 
 def show(session: Session, run_id: str, name: str) -> None:
     """Show the section `name` of a run."""
     with session.guarded(quiet=True):
         _SECTIONS[name](session, session.reader.run(run_id))
-
-
-def _checkpoints(session: Session, run: Json) -> None:
-    t = session.t
-    columns = [
-        Column("state", t("column.trust")),
-        Column("step", t("column.step"), "right"),
-        Column("generation", t("column.generation"), "right"),
-        Column("size", t("column.size"), "right"),
-        Column("age", t("column.age"), "right"),
-        Column("where", t("column.location")),
-        Column("do", t("column.do")),
-    ]
-    session.tell_refused("checkpoints")
-    pressed = table(
-        columns,
-        [
-            _checkpoint_row(session, run, each)
-            for each in session.reader.checkpoints(str(run["id"]))
-        ],
-        key=f"checkpoints-{run['id']}",
-        caption=t("run.section.checkpoints"),
-        empty=t("checkpoints.empty"),
-    )
-    if pressed is None:
-        return
-    if pressed.verb == "restore":
-        go.to_dialog("restore", str(run["id"]), pressed.id)
-    path = f"/v1/checkpoints/{quote(pressed.id, safe='')}/{pressed.verb}"
-    session.act("checkpoints", lambda: session.api.post(path, {}))
-    st.rerun(scope="fragment")
-
-
-def _checkpoint_row(session: Session, run: Json, checkpoint: Json) -> Row:
-    t = session.t
-    state = str(checkpoint["state"])
-    shown = states.look(states.CHECKPOINT, state)
-    marks = [
-        t("checkpoints.pinned") if checkpoint.get("pinned") else "",
-        t("checkpoints.abandoned") if checkpoint.get("abandoned") else "",
-        str(checkpoint.get("because") or ""),
-    ]
-    told = verb("restore", str(run["state"]), session.role)
-    why = t(told.reason, state=t.word("run.state", str(run["state"]))) if told.reason else ""
-    if state not in _RESTORABLE:
-        why = t("checkpoints.not_restorable", state=t.word("checkpoint.state", state))
-    return Row(
-        str(checkpoint["id"]),
-        {
-            "state": cell(
-                t.word("checkpoint.state", state),
-                icon=shown.icon,
-                tone=shown.tone,
-                sub=" · ".join(mark for mark in marks if mark),
-            ),
-            "step": number(checkpoint.get("step")),
-            "generation": number(checkpoint.get("generation")),
-            "size": size(checkpoint.get("bytes")),
-            "age": session.formats.ago(instant(checkpoint.get("created_at")), session.now()),
-            "where": cell(str(checkpoint.get("location") or NOTHING), code=True),
-            "do": actions(
-                action("restore", t("steer.restore"), disabled=bool(why), title=why),
-                action(
-                    "unpin" if checkpoint.get("pinned") else "pin",
-                    t("checkpoints.unpin" if checkpoint.get("pinned") else "checkpoints.pin"),
-                    disabled=session.role == "viewer" or state == "retired",
-                ),
-            ),
-        },
-        faded=bool(checkpoint.get("abandoned")) or state == "retired",
-    )
 
 
 def _events(session: Session, run: Json) -> None:
@@ -198,7 +123,7 @@ def _spec(session: Session, run: Json) -> None:
 
 
 _SECTIONS: Mapping[str, Callable[[Session, Json], None]] = {
-    "checkpoints": _checkpoints,
+    "checkpoints": run_checkpoints.show,
     "events": _events,
     "alerts": _alerts,
     "ranks": _ranks,

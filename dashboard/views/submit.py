@@ -41,10 +41,12 @@ def show(session: Session) -> None:
         go.to_run(session, str(run["id"]))
 
 
-def tell_problems(session: Session, error: SpecError) -> None:
-    """Show all problems of a document, each with its line."""
+def tell_problems(session: Session, error: SpecError, heading: str = "submit.problems") -> None:
+    """Show all problems of a document, each with its line; `heading` is the key of what is said
+    first.
+    """
     t = session.t
-    banner("bad", t("submit.problems", count=len(error.problems)))
+    banner("bad", t(heading, count=len(error.problems)))
     problems(
         [
             f"{t('submit.line', line=each.line)}: {each}" if each.line else str(each)

@@ -7,10 +7,12 @@ import math
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.fakes import control_content as content
+from tests.fakes.control_content import at
 
 TOKEN = "tm-operator-token"
 VIEWER_TOKEN = "tm-viewer-token"
@@ -22,10 +24,6 @@ RANK_METRICS = {
     "latency_ms": 12.0,
     "bandwidth_bytes_per_s": 3.0e8,
 }
-
-
-def at(seconds_ago: float = 0.0) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
 
 
 @dataclass
@@ -149,6 +147,12 @@ class FakeControl:
     incidents: list[dict[str, Any]] = field(default_factory=list)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     rules: list[dict[str, Any]] = field(default_factory=list)
+    silences: list[dict[str, Any]] = field(default_factory=list)
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    channels: list[dict[str, Any]] = field(default_factory=list)
+    timelines: list[dict[str, Any]] = field(default_factory=list)
+    backtests: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     codes: set[str] = field(default_factory=lambda: {CODE})
@@ -178,7 +182,20 @@ class FakeControl:
                 return None if run is None else self._of_run(run, rest, query)
             case ["rules", name]:
                 return next((rule for rule in self.rules if rule["name"] == name), None)
-            case [("alerts" | "incidents" | "nodes" | "rules") as name]:
+            case ["rules", name, "history"]:
+                return [
+                    {"version": 1, "change": "added", "at": at(900), "actor": "token:admin"},
+                    {"version": 2, "change": "edited", "at": at(60), "actor": "token:operator"},
+                ]
+            case ["incidents", name]:
+                return next((each for each in self.incidents if each["id"] == name), None)
+            case ["requests", name]:
+                return {"id": name, "kind": "verify", "state": "applied", "ok": True}
+            case [
+                (
+                    "alerts" | "incidents" | "nodes" | "rules" | "silences" | "audit" | "channels"
+                ) as name
+            ]:
                 return getattr(self, name)
         return None
 
@@ -205,6 +222,19 @@ class FakeControl:
                 }
             case ["requests"]:
                 return [each for each in self.requests.values() if each["run"] == run.id]
+            case ["retention"]:
+                return [
+                    {
+                        "checkpoint": each["id"],
+                        "goes": each["step"] == 100,
+                        "because": "3 newer ones",
+                    }
+                    for each in self.of_run(self.checkpoints, run.id)
+                ]
+            case ["timelines"]:
+                return [{**each, "ranks": len(each["ranks"])} for each in self.timelines]
+            case ["timelines", step]:
+                return next((each for each in self.timelines if str(each["step"]) == step), None)
             case [("events" | "checkpoints" | "alerts" | "incidents") as name]:
                 return self.of_run(getattr(self, name), run.id)
         return None
@@ -224,6 +254,20 @@ class FakeControl:
                 found = next(each for each in self.checkpoints if each["id"] == checkpoint_id)
                 found["pinned"] = verb == "pin"
                 return found
+            case ["checkpoints", checkpoint_id, "verify"]:
+                return {"id": "c1", "kind": "verify", "state": "pending"}
+            case ["incidents", name, ("approve" | "dismiss") as verb]:
+                self.answers.append((name, verb, body))
+                found = next(each for each in self.incidents if each["id"] == name)
+                found["proposed"] = None
+                return {"id": "9", "state": "accepted"}
+            case ["silences"]:
+                silence = {"id": len(self.silences) + 1, "created_by": "token:operator"}
+                self.silences.append({**silence, **body, "begins_at": at(), "ends_at": at(-7200)})
+                return self.silences[-1]
+            case ["backtest"]:
+                self.backtests.append(body)
+                return [content.backtest(source) for source in body["runs"]]
             case ["rules", name, ("enable" | "disable") as verb]:
                 rule = next(each for each in self.rules if each["name"] == name)
                 rule["enabled"] = verb == "enable"
@@ -332,6 +376,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, rule)
 
     def do_DELETE(self) -> None:
+        path = urlsplit(self.path).path
+        if path.startswith("/v1/silences/"):
+            with self.control.lock:
+                self.control.silences.clear()
+            self._answer(200, {})
+            return
         self.control.ended.append(self.headers.get("Authorization", "").partition(" ")[2])
         self._answer(200, {})
 
@@ -379,130 +429,10 @@ def full_control() -> FakeControl:
             FakeRun("r3", "done one", state="succeeded", branches=[(1, 1, 400)]),
             main,
         ],
-        events=[
-            {
-                "id": index,
-                "at": at(300 - index * 20),
-                "run": "r1",
-                "generation": 1 + (index > 8),
-                "kind": kind,
-                "actor": actor,
-                "because": because,
-                "data": {},
-            }
-            for index, (kind, actor, because) in enumerate(
-                [
-                    ("run_submitted", "token:admin", "submitted by a person"),
-                    ("attempt_started", "control", "4 ranks on node-a"),
-                    ("checkpoint_committed", "control", "step 50"),
-                    ("checkpoint_trusted", "control", "20 healthy steps followed step 50"),
-                    ("alert_fired", "control", "non_finite at step 150, 3 times within 20"),
-                    ("rolled_back", "control", "to step 100, skipping batches 150 to 152"),
-                ]
-            )
-        ],
-        checkpoints=[
-            {
-                "id": f"r1-g{generation}-s{step}",
-                "run": "r1",
-                "step": step,
-                "generation": generation,
-                "parent": None,
-                "state": state,
-                "abandoned": abandoned,
-                "bytes": 21_400_000,
-                "files": 5,
-                "location": f"file:///var/lib/trainmaster/checkpoints/r1/g{generation}-step{step}",
-                "created_at": at(250 - step),
-                "trusted_at": None,
-                "manifest_sha256": "0" * 64,
-                "pinned": step == 50,
-                "because": because,
-            }
-            for generation, step, state, abandoned, because in [
-                (1, 50, "trusted", False, "20 healthy steps followed"),
-                (1, 100, "trusted", False, "20 healthy steps followed"),
-                (1, 150, "quarantined", True, "its state proved sick"),
-                (2, 180, "committed", False, ""),
-            ]
-        ],
-        alerts=[
-            {
-                "rule": "non_finite_gradient",
-                "run": "r1",
-                "scope": "run",
-                "state": "firing",
-                "value": 12,
-                "threshold": None,
-                "first_bad_step": 150,
-                "since": at(90),
-                "severity": "critical",
-                "incident": "i1",
-            }
-        ],
-        incidents=[
-            {
-                "id": "i1",
-                "run": "r1",
-                "opened_at": at(90),
-                "closed_at": None,
-                "state": "verifying",
-                "rung": 1,
-                "actions": [{"action": "rollback", "to_step": 100, "skip": "150-152"}],
-                "verification": {"until_step": 172},
-                "mttr_s": None,
-                "because": "three non-finite updates within 20 steps",
-                "closed_as": None,
-            }
-        ],
-        nodes=[
-            {
-                "id": "node-a",
-                "name": "node-a",
-                "state": "present",
-                "slots": 4,
-                "devices": [{"kind": "cpu", "name": "2 cores", "memory_bytes": 24 << 30}],
-                "profile": {"speed": 0.5},
-                "labels": {"room": "east"},
-                "last_seen_at": at(0.4),
-                "cordoned": False,
-            },
-            {
-                "id": "node-b",
-                "name": "node-b",
-                "state": "lost",
-                "slots": 2,
-                "devices": [],
-                "profile": {},
-                "labels": {},
-                "last_seen_at": at(400),
-                "cordoned": True,
-            },
-        ],
-        rules=[
-            {
-                "name": "non_finite_gradient",
-                "metric": "non_finite",
-                "scope": "run",
-                "when": {"condition": "above", "value": 0},
-                "for": {"steps": 3, "within": 20},
-                "severity": "critical",
-                "mode": "act",
-                "actions": [{"action": "rollback", "skip": True}, {"action": "stop"}],
-                "enabled": True,
-                "description": "Three skipped updates within 20 steps speak against the state.",
-            },
-            {
-                "name": "utilisation_low",
-                "metric": "utilization_ratio",
-                "scope": "rank",
-                "when": {"condition": "below", "value": 0.9},
-                "for": {"seconds": 60},
-                "severity": "warning",
-                "mode": "observe",
-                "actions": [],
-                "enabled": False,
-                "description": "A device waits more than it computes.",
-            },
-        ],
+        events=content.events(),
+        checkpoints=content.checkpoints(),
+        alerts=content.alerts(),
+        incidents=content.incidents(),
+        nodes=content.nodes(),
+        rules=content.rules(),
     )

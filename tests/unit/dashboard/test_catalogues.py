@@ -8,11 +8,12 @@ import dashboard
 from dashboard import states, steering
 from dashboard.i18n import LANGUAGES, best_language, catalogue, translator
 from dashboard.session import REFRESH_S
-from dashboard.views import run, run_charts
+from dashboard.views import incident_dialogs, run, run_charts
 
 SOURCES = Path(dashboard.__file__).parent
 CALLED = re.compile(r"""\bt\(\s*["']([a-z_]+(?:\.[a-z_0-9]+)+)["']""")
 QUOTED = re.compile(r"""["'\{]([a-z_]+(?:\.[a-z_0-9]+)+)["']""")
+ASKED_ELSEWHERE = ("drill", "amend", "timeline", "approve", "dismiss", "stacks")
 BUILT = {
     *(f"run.state.{state}" for state in states.RUN),
     *(f"checkpoint.state.{state}" for state in states.CHECKPOINT),
@@ -25,13 +26,18 @@ BUILT = {
     "run.spec",
     "run.plan",
     *(f"sidebar.refresh.{choice}" for choice in REFRESH_S),
-    *(f"steer.{kind}" for kind in (*steering.VERBS, "restore", "drill", "amend")),
+    *(f"steer.{kind}" for kind in (*steering.VERBS, "restore", *ASKED_ELSEWHERE)),
     *(f"steer.help.{kind}" for kind in steering.VERBS),
     *(f"steer.why.{kind}" for kind in (*steering.VERBS, "restore")),
     *(f"steer.{station}" for station in ("sent", "received", "applied")),
     *(f"role.{role}" for role in ("viewer", "operator", "admin")),
     *(f"login.{word}" for word in ("title", "lead", "secret", "enter", "how", "command")),
     *(f"charts.{word}" for word in run_charts.WORDS),
+    *(f"silence.for.{name}" for name in incident_dialogs.SILENCE_S),
+    *(f"incident.then.{name}" for name in incident_dialogs.THEN),
+    *(f"incident.tried.{told}" for told in incident_dialogs.HELPED.values()),
+    *(f"copy.tier.{tier}" for tier in ("local", "store")),
+    *(f"copy.state.{state}" for state in ("due", "stored", "bad", "retired")),
 }
 
 
@@ -69,9 +75,19 @@ def test_every_key_that_the_code_names_is_in_the_catalogue() -> None:
 
 def test_no_text_is_left_that_nothing_shows() -> None:
     shown = set(QUOTED.findall(source())) | BUILT
-    words = ("event.", "rank.state.", "incident.closed_as.", "rules.mode.", "alert.state.")
+    words = (
+        *("event.", "rank.state.", "incident.closed_as.", "rules.mode.", "alert.state."),
+        "rules.change.",
+    )
     left = {key for key in catalogue("en") if key not in shown and not key.startswith(words)}
     assert left == set()
+
+
+def test_every_event_that_is_documented_has_a_word() -> None:
+    text = (SOURCES.parent / "docs" / "events.md").read_text(encoding="utf-8")
+    kinds = re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE)
+    assert kinds
+    assert [kind for kind in kinds if f"event.{kind}" not in catalogue("en")] == []
 
 
 def test_values_are_never_read_as_patterns() -> None:

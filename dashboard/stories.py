@@ -1,0 +1,132 @@
+"""The story of an incident: its first sign, what was decided and why, and what came of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from dashboard.data import Json
+from dashboard.formats import instant
+
+Part = Literal["sign", "event", "tried", "asked", "probation", "end"]
+ACTIONS = (
+    "skip",
+    "rollback",
+    "checkpoint",
+    "hold",
+    "stop",
+    "restart",
+    "degrade",
+    "rebalance",
+    "cordon",
+    "dump_stacks",
+    "notify",
+)
+"""What a person may approve instead of what a rule proposes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Something that happened to an incident.
+
+    Attributes:
+        part: sign: where it began; event: what the control plane told; tried: an action that has
+            shown whether it helps; asked: what waits for an answer; probation: what must be seen
+            before it is believed; end.
+        kind: of an event its kind, of what was tried its action.
+        at: RFC 3339, None where nobody wrote it down.
+        because: a sentence of the control plane's.
+        helped: of what was tried; None where it is not known yet.
+    """
+
+    part: Part
+    kind: str = ""
+    at: str | None = None
+    step: int | None = None
+    because: str = ""
+    helped: bool | None = None
+
+
+def story(incident: Json, events: Sequence[Json]) -> list[Chapter]:
+    """Return the chapters of an incident, the first sign first.
+
+    Args:
+        events: of its run; those that are about other things are passed over.
+    """
+    name = incident.get("id")
+    about = [each for each in events if (each.get("data") or {}).get("incident") == name]
+    closing = [each for each in about if each.get("kind") == "incident_closed"]
+    told = [
+        Chapter(
+            "event",
+            str(each.get("kind")),
+            each.get("at"),
+            because=str(each.get("because") or ""),
+        )
+        for each in sorted(about, key=lambda each: int(each["id"]))
+        if each not in closing
+    ]
+    chapters = [
+        Chapter(
+            "sign",
+            str(incident.get("rule") or ""),
+            incident.get("opened_at"),
+            step=incident.get("first_bad_step"),
+        ),
+        *sorted([*told, *map(_tried, incident.get("actions") or [])], key=_when),
+    ]
+    proposed = incident.get("proposed")
+    if proposed:
+        chapters.append(_asked(proposed))
+    elif incident.get("state") == "verifying":
+        chapters.append(Chapter("probation", because=_terms(incident.get("verification") or {})))
+    if incident.get("closed_at"):
+        because = str(incident.get("because") or "")
+        chapters.append(
+            Chapter("end", str(incident.get("closed_as")), incident["closed_at"], because=because)
+        )
+    elif not told and not proposed and incident.get("because"):
+        chapters.insert(1, Chapter("event", "", because=str(incident["because"])))
+    return chapters
+
+
+def _tried(action: Json) -> Chapter:
+    return Chapter(
+        "tried",
+        str(action.get("action")),
+        action.get("at"),
+        because=str(action.get("outcome") or details(action)),
+        helped=action.get("helped"),
+    )
+
+
+def _asked(proposed: Json) -> Chapter:
+    action = proposed.get("action") or {}
+    return Chapter(
+        "asked",
+        str(action.get("action")),
+        proposed.get("at"),
+        because=str(proposed.get("because") or ""),
+    )
+
+
+def _when(chapter: Chapter) -> datetime:
+    return instant(chapter.at) or datetime.max.replace(tzinfo=UTC)
+
+
+_TOLD_ELSEWHERE = frozenset({"action", "at", "rule", "scope", "generation", "helped", "outcome"})
+
+
+def details(action: Mapping[str, Any]) -> str:
+    """Return what an incident remembers of an action, beside its name, as `key value, ...`."""
+    return ", ".join(
+        f"{key} {value}"
+        for key, value in action.items()
+        if key not in _TOLD_ELSEWHERE and value not in (None, "", [], {})
+    )
+
+
+def _terms(verification: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in verification.items())

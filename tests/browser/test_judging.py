@@ -1,0 +1,75 @@
+"""What people do about alerts, incidents, rules and checkpoints."""
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import log_in
+from tests.fakes.control_api import TOKEN, VIEWER_TOKEN, FakeControl
+
+
+def test_an_incident_is_told_as_a_story_and_answered_once(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/alerts")
+    page.locator('tr[data-id="i1"]').get_by_role("button", name="Story").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator('li[data-part="sign"]')).to_contain_text("from step 150 on")
+    expect(dialog.locator('li[data-part="event"]')).to_contain_text("skipping batches 150 to 152")
+    expect(dialog.locator('li[data-part="probation"]')).to_contain_text("until_step 172")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    row = page.locator('tr[data-id="i2"]')
+    row.get_by_role("button", name="Story and answer").click()
+    expect(dialog).to_contain_text("the incident is closed without an action")
+    dialog.get_by_role("button", name="Approve: cordon").click()
+    expect(dialog).to_be_hidden()
+    expect(row.get_by_role("button", name="Story and answer")).to_be_hidden()
+    [(name, verb, body)] = control.answers
+    assert (name, verb) == ("i2", "approve")
+    assert len(body["idempotency_key"]) == 32
+
+
+def test_a_rule_is_silenced_for_a_run_and_the_silence_ended(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/alerts")
+    page.get_by_role("button", name="Silence").click()
+    page.get_by_role("dialog").get_by_role("button", name="Silence").click()
+    silence = page.locator('tr[data-id="1"]')
+    expect(silence).to_contain_text("non_finite_gradient")
+    assert [(each["run"], each["for_s"]) for each in control.silences] == [("r1", 7200)]
+    silence.get_by_role("button", name="End now").click()
+    expect(page.get_by_text("Nothing is silenced.")).to_be_visible()
+
+
+def test_a_rule_is_tried_on_a_run_before_it_is_saved(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/rules")
+    page.locator('tr[data-id="non_finite_gradient"]').get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Try").click()
+    expect(dialog).to_contain_text("r1: 1 findings in 190 steps")
+    expect(dialog.locator('td[data-column="fired"]')).to_have_text("152")
+    expect(dialog.locator("figure .plot-container")).to_be_visible()
+    assert control.backtests[0]["runs"] == ["r1"]
+    assert control.rules[0]["mode"] == "act"
+
+
+def test_a_viewer_reads_stories_and_rules_and_changes_nothing(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, VIEWER_TOKEN, "/alerts?incident=i2")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Your role may only look.")
+    expect(dialog.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+def test_a_checkpoint_is_read_back_and_what_would_go_is_said(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/run?run=r1")
+    row = page.locator('tr[data-id="r1-g1-s100"]')
+    row.get_by_role("button", name="Verify").click()
+    expect(page.get_by_text("r1-g1-s100: every byte is as its manifest says.")).to_be_visible()
+    page.get_by_text("Show which would go now").click()
+    expect(row).to_contain_text("would go: 3 newer ones")

@@ -1,0 +1,71 @@
+from typing import Any
+
+from dashboard.stories import details, story
+
+
+def incident(**more: Any) -> dict[str, Any]:
+    told = {
+        "id": "i1",
+        "rule": "loss_spike",
+        "opened_at": "2026-01-01T00:00:10Z",
+        "closed_at": None,
+        "state": "verifying",
+        "first_bad_step": 150,
+        "actions": [],
+        "verification": {"needed": 20},
+        "because": "now",
+    }
+    return {**told, **more}
+
+
+def event(number: int, kind: str, second: int, about: str = "i1") -> dict[str, Any]:
+    at = f"2026-01-01T00:00:{second}Z"
+    return {"id": number, "kind": kind, "at": at, "because": kind, "data": {"incident": about}}
+
+
+def test_a_story_begins_with_its_first_sign_and_tells_in_the_order_of_time() -> None:
+    acted = {"action": "rollback", "at": "2026-01-01T00:00:12+00:00", "to_step": 100}
+    events = [event(3, "rule_acted", 12), event(2, "incident_opened", 11), event(4, "other", 13)]
+    told = story(incident(actions=[acted]), events)
+    assert [(each.part, each.kind) for each in told] == [
+        ("sign", "loss_spike"),
+        ("event", "incident_opened"),
+        ("event", "rule_acted"),
+        ("tried", "rollback"),
+        ("event", "other"),
+        ("probation", ""),
+    ]
+    assert told[0].step == 150
+    assert told[-1].because == "needed 20"
+
+
+def test_events_of_other_incidents_are_passed_over() -> None:
+    told = story(incident(), [event(1, "rule_acted", 12, about="i2")])
+    assert [each.part for each in told] == ["sign", "event", "probation"]
+    assert told[1].because == "now"
+
+
+def test_what_was_tried_says_whether_it_helped_and_why() -> None:
+    tried = {"action": "skip", "at": None, "helped": False, "outcome": "the loss stayed NaN"}
+    told = [each for each in story(incident(actions=[tried]), []) if each.part == "tried"]
+    assert [(each.helped, each.because) for each in told] == [(False, "the loss stayed NaN")]
+
+
+def test_a_proposal_is_asked_instead_of_a_probation() -> None:
+    proposed = {"action": {"action": "cordon"}, "because": "rank 3 is slow"}
+    told = story(incident(state="waiting", proposed=proposed), [])
+    assert (told[-1].part, told[-1].kind, told[-1].because) == ("asked", "cordon", "rank 3 is slow")
+
+
+def test_the_end_says_how_and_is_told_once() -> None:
+    closed = incident(
+        state="closed", closed_as="resolved", closed_at="2026-01-01T00:01:00Z", because="healthy"
+    )
+    told = story(closed, [event(9, "incident_closed", 59)])
+    assert [(each.part, each.kind, each.because) for each in told[1:]] == [
+        ("end", "resolved", "healthy")
+    ]
+
+
+def test_details_leave_out_what_is_told_elsewhere() -> None:
+    assert details({"action": "rollback", "at": "x", "to_step": 3, "skip": []}) == "to_step 3"
