@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+import json
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -11,7 +12,9 @@ from trainmaster.errors import UnavailableError
 Json = dict[str, Any]
 Scalar = str | int | float | bool
 Query = tuple[tuple[str, Scalar], ...]
-Fetch = Callable[[str, Query], Any]
+Fetch = Callable[[str, Query, str], Any]
+"""Reads what is at a path: with a body, in JSON, what a post there answers."""
+
 Memory = MutableMapping[tuple[str, Query], Any]
 
 MOST_POINTS = 2000
@@ -67,8 +70,11 @@ class Reader:
         return answer
 
     def _read(self, path: str, **query: Scalar | None) -> Any:
+        return self._ask(path, _query(query), "")
+
+    def _ask(self, path: str, query: Query, body: str) -> Any:
         try:
-            return self._fetch(path, _query(query))
+            return self._fetch(path, query, body)
         except UnavailableError as error:
             self.outage = error
             raise
@@ -115,27 +121,30 @@ class Reader:
         """Return all rules."""
         return _items(self.get("/v1/rules"))
 
-    def series(
+    def several(
         self,
         run: str,
-        metric: str,
+        wanted: Sequence[tuple[str, int | None]],
         *,
-        rank: int | None = None,
         generation: int | None = None,
         all_generations: bool = False,
-        after_step: int | None = None,
-    ) -> Json:
-        """Return one series: of a rank, or of the run as a whole. It is not remembered."""
-        answer: Json = self._read(
-            f"/v1/runs/{_segment(run)}/series",
-            metric=metric,
-            rank=rank,
-            generation=generation,
-            points=MOST_POINTS,
-            after_step=after_step,
-            all_generations=True if all_generations else None,
-        )
-        return answer
+        after_step: int = 0,
+    ) -> list[Json]:
+        """Return a series for each (metric, rank) that is wanted, in one request; rank None is the
+        run as a whole. They are not remembered.
+        """
+        body = {
+            "series": [
+                {"metric": metric} | ({} if rank is None else {"rank": rank})
+                for metric, rank in wanted
+            ],
+            "generation": generation,
+            "all_generations": all_generations,
+            "after_step": after_step,
+            "points": MOST_POINTS,
+        }
+        answer: Json = self._ask(_of_run(run, "series"), (), json.dumps(body))
+        return _items(answer["series"])
 
     def requests(self, run: str) -> list[Json]:
         """Return what was ever asked of a run and how far it has come, newest first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -138,8 +139,8 @@ def open_session() -> Session | None:
     client = _client(url, token, TIMEOUT_S)
     who = sha256(token.encode()).hexdigest()
 
-    def fetch(path: str, query: Query) -> Any:
-        return _shared(who, path, query, client)
+    def fetch(path: str, query: Query, body: str) -> Any:
+        return _shared(who, path, query, body, client)
 
     return Session(
         api=client,
@@ -185,9 +186,11 @@ def _client(url: str, token: str, timeout_s: float) -> Client:
 
 
 @st.cache_data(ttl=1.0, max_entries=2000, show_spinner=False)
-def _shared(who: str, path: str, query: Query, _client: Client) -> Any:
+def _shared(who: str, path: str, query: Query, body: str, _client: Client) -> Any:
     """Read once a second for all pages of one person."""
     with VITALS.read():
+        if body:
+            return _client.post(path, json.loads(body))
         return _client.get(path, **dict(query))
 
 

@@ -1,9 +1,10 @@
-"""Series that grow: the points known so far are kept, and only those after them are asked for."""
+"""Series that grow: the points known so far are kept, and only those after them are asked for, all
+series of a page in one request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from dashboard.charts.series import Series
@@ -15,8 +16,6 @@ OVERLAP_STEPS = 8
 
 _ROOM = MOST_POINTS // 4
 """Points that may come in one by one before the server thins the whole again."""
-
-_READERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="series")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,56 +40,80 @@ Tails = MutableMapping[tuple[str, Wanted], Tail]
 
 
 def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) -> list[Series]:
-    """Return the series that are `wanted`, in their order, read side by side."""
-    return list(_READERS.map(lambda each: read_on(reader, tails, run, each), wanted))
+    """Return the series that are `wanted`, in their order, having asked only for what is new in
+    them; `tails` keeps what is known.
 
-
-def read_on(reader: Reader, tails: Tails, run: Json, wanted: Wanted) -> Series:
-    """Return a series, having asked only for what is new in it; `tails` keeps what is known.
-
-    A new generation changes what survives, so the series is then read anew, as it is when more has
+    A new generation changes what survives, so a series is then read anew, as it is when more has
     come in than a chart can show. While the control plane is away, what is known is returned.
     """
-    key = (str(run["id"]), wanted)
-    known = tails.get(key)
-    generation = int(run.get("generation") or 0)
+    run_id, generation = str(run["id"]), int(run.get("generation") or 0)
+    known = {each: tail for each in wanted if (tail := tails.get((run_id, each))) is not None}
     try:
-        if known is not None and known.generation == generation:
-            grown = _grown(reader, known, key)
-            if grown is not None:
-                tails[key] = grown
-                return grown.series
-        document = reader.series(
-            key[0], wanted.metric, rank=wanted.rank, all_generations=wanted.all_generations
-        )
+        found = _grown(reader, tails, run_id, generation, known)
+        missing = [each for each in wanted if each not in found]
+        for everything in (True, False):
+            part = [each for each in missing if each.all_generations == everything]
+            found |= _anew(reader, tails, run_id, generation, part, everything=everything)
     except UnavailableError:
-        if known is None:
+        if len(known) < len(set(wanted)):
             raise
-        return known.series
-    series = Series.read(document)
-    newest = series.newest_step(generation)
-    if newest is None:
-        tails.pop(key, None)
-    else:
-        tails[key] = Tail(series, generation, newest)
-    return series
+        found = {each: tail.series for each, tail in known.items()}
+    return [found[each] for each in wanted]
 
 
-def _grown(reader: Reader, known: Tail, key: tuple[str, Wanted]) -> Tail | None:
-    """Return `known` with what has come since, or None if it must be read anew."""
-    run, wanted = key
-    after_step = max(0, known.last_step - OVERLAP_STEPS)
-    document = reader.series(
+def _anew(
+    reader: Reader,
+    tails: Tails,
+    run: str,
+    generation: int,
+    wanted: Sequence[Wanted],
+    *,
+    everything: bool,
+) -> dict[Wanted, Series]:
+    """Read series from their start."""
+    if not wanted:
+        return {}
+    documents = reader.several(
+        run, [(each.metric, each.rank) for each in wanted], all_generations=everything
+    )
+    found = {}
+    for each, document in zip(wanted, documents, strict=True):
+        series = Series.read(document)
+        newest = series.newest_step(generation)
+        if newest is None:
+            tails.pop((run, each), None)
+        else:
+            tails[run, each] = Tail(series, generation, newest)
+        found[each] = series
+    return found
+
+
+def _grown(
+    reader: Reader,
+    tails: Tails,
+    run: str,
+    generation: int,
+    known: dict[Wanted, Tail],
+) -> dict[Wanted, Series]:
+    """Read on those of the series that need not be read anew."""
+    growing = {each: tail for each, tail in known.items() if tail.generation == generation}
+    if not growing:
+        return {}
+    after_step = max(0, min(tail.last_step for tail in growing.values()) - OVERLAP_STEPS)
+    documents = reader.several(
         run,
-        wanted.metric,
-        rank=wanted.rank,
-        generation=known.generation,
+        [(each.metric, each.rank) for each in growing],
+        generation=generation,
         after_step=after_step,
     )
-    old = known.series
-    kept = old.where((old.generations != known.generation) | (old.steps <= after_step))
-    series = kept.followed_by(Series.read(document))
-    if document.get("downsampled") or len(series) > MOST_POINTS + _ROOM:
-        return None
-    newest = series.newest_step(known.generation)
-    return Tail(series, known.generation, known.last_step if newest is None else newest)
+    found = {}
+    for (each, tail), document in zip(growing.items(), documents, strict=True):
+        old = tail.series
+        kept = old.where((old.generations != generation) | (old.steps <= after_step))
+        series = kept.followed_by(Series.read(document))
+        if document.get("downsampled") or len(series) > MOST_POINTS + _ROOM:
+            continue
+        newest = series.newest_step(generation)
+        tails[run, each] = Tail(series, generation, newest or tail.last_step)
+        found[each] = series
+    return found

@@ -131,6 +131,24 @@ class StacksArgs(Strict):
     rank: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
 
 
+class WantedSeries(Strict):
+    """A series: of one rank, or without `rank` of the run."""
+
+    metric: Annotated[str, Field(max_length=200)]
+    rank: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] | None = None
+
+
+class SeveralBody(Strict):
+    """Series that are wanted together, all of the same stretch of steps."""
+
+    series: Annotated[list[WantedSeries], Field(min_length=1, max_length=2000)]
+    generation: Annotated[int, Field(ge=1, lt=BEYOND_COUNTING)] | None = None
+    all_generations: bool = False
+    after_step: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] = 0
+    until_step: Annotated[int, Field(ge=1, lt=BEYOND_COUNTING)] | None = None
+    points: Annotated[int, Field(ge=2, le=10_000)] = 1000
+
+
 class WhyBody(Strict):
     """A reason, for the audit log."""
 

@@ -10,11 +10,12 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from control.api.answers import Answer
-from control.api.bodies import BEYOND_COUNTING, Key, SubmitBody
+from control.api.bodies import BEYOND_COUNTING, Key, SeveralBody, SubmitBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
 from control.db import asking, external, history, kinds, listings, queries, stacks
+from control.db.several import several
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -193,6 +194,23 @@ def get_series(
             as_columns=columns,
         )
     # A hundred thousand points take json.dumps a tenth of a second.
+    return Response(to_json(found), media_type="application/json")
+
+
+@router.post("/{run}/series")
+def get_several(run: str, body: SeveralBody, shell: WithShell) -> Response:
+    """Show several series in one answer, in the order in which they are wanted. Stores nothing."""
+    with shell.db.read() as connection:
+        found = several(
+            connection,
+            run,
+            [(each.metric, each.rank) for each in body.series],
+            generation=body.generation,
+            all_generations=body.all_generations,
+            after_step=body.after_step,
+            until_step=body.until_step,
+            num_points=body.points,
+        )
     return Response(to_json(found), media_type="application/json")
 
 

@@ -19,7 +19,7 @@ from control.db.values import number_word
 from control.lifecycle import ENDED
 from control.snapshot import Attempt
 from trainmaster.errors import NotFoundError, UserError
-from trainmaster.metrics import BY_NAME, DERIVED, Reduce
+from trainmaster.metrics import BY_NAME, DERIVED, Metric, Reduce
 from trainmaster.plan import Plan
 
 UNREADABLE = (UnreadableError, ValueError, TypeError, KeyError)
@@ -302,18 +302,17 @@ def series(
         NotFoundError: there is no such run or generation.
         UserError: there is no such metric, or `after` is no cursor.
     """
-    known = BY_NAME.get(metric) or DERIVED.get(metric)
-    if known is None:
-        names = ", ".join([*BY_NAME, *DERIVED])
-        raise UserError(f"{metric!r} is not a metric; there are {names}", code="unknown_metric")
+    known = known_metric(metric)
     row = run_row(connection, run)
     attempts = attempts_of(connection, run)
-    segments = [
-        Segment(each.generation, first, last)
-        for each in _segments(run, attempts, generation, all_generations=all_generations)
-        if (first := max(each.after_step, after_step))
-        < (last := min(each.last_step, until_step or each.last_step))
-    ]
+    segments = segments_of(
+        run,
+        attempts,
+        generation=generation,
+        all_generations=all_generations,
+        after_step=after_step,
+        until_step=until_step,
+    )
     key = shown.key_of((run, metric, rank, reduce), segments)
     cursor = shown.Cursor.read(after) if after else None
     goes_on = (
@@ -321,7 +320,6 @@ def series(
         and cursor.key == key
         and cursor.num_rows == _num_seen(connection, run, metric, segments, cursor.step, rank)
     )
-    newest = attempts[-1] if attempts else None
     found = samples.read(
         connection,
         run,
@@ -329,9 +327,7 @@ def series(
         shown.unseen(segments, cursor.step) if cursor and goes_on and segments else segments,
         rank=rank,
         reduce=reduce or "mean",
-        live=newest.generation
-        if newest and newest.ended_at is None and row["state"] not in ENDED
-        else None,
+        live=live_generation(row, attempts),
     )
     chosen = thinned(found, points)
     answer = {
@@ -367,6 +363,48 @@ def _num_seen(
 ) -> int:
     past = shown.seen(segments, step) if segments else []
     return samples.num_rows(connection, run, metric, past, rank=rank)
+
+
+def known_metric(metric: str) -> Metric:
+    """Return a metric that is measured or computed from what is.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    known = BY_NAME.get(metric) or DERIVED.get(metric)
+    if known is None:
+        names = ", ".join([*BY_NAME, *DERIVED])
+        raise UserError(f"{metric!r} is not a metric; there are {names}", code="unknown_metric")
+    return known
+
+
+def live_generation(row: Row, attempts: Sequence[Attempt]) -> int | None:
+    """Return the generation that is still written to; None where there is none."""
+    newest = attempts[-1] if attempts else None
+    lives = newest is not None and newest.ended_at is None and row["state"] not in ENDED
+    return newest.generation if newest is not None and lives else None
+
+
+def segments_of(
+    run: str,
+    attempts: Sequence[Attempt],
+    *,
+    generation: int | None = None,
+    all_generations: bool = False,
+    after_step: int = 0,
+    until_step: int | None = None,
+) -> list[Segment]:
+    """Return the stretches that are asked for: by default the surviving lineage.
+
+    Raises:
+        NotFoundError: there is no such generation.
+    """
+    return [
+        Segment(each.generation, first, last)
+        for each in _segments(run, attempts, generation, all_generations=all_generations)
+        if (first := max(each.after_step, after_step))
+        < (last := min(each.last_step, until_step or each.last_step))
+    ]
 
 
 def _segments(

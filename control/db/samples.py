@@ -35,6 +35,7 @@ __all__ = [
     "num_rows",
     "num_skipped",
     "read",
+    "read_each",
     "read_many",
     "read_ranks",
     "windows",
@@ -155,6 +156,43 @@ def read_many(
             if found is not None:
                 parts[metric].append(found)
     return {metric: series.concatenated(found) for metric, found in parts.items()}
+
+
+def read_each(
+    connection: Connection,
+    run: str,
+    wanted: Sequence[tuple[str, int | None]],
+    segments: Sequence[Segment],
+    *,
+    live: int | None = None,
+) -> list[Series]:
+    """Return a series for each (metric, rank) that is wanted, in one pass over what is stored; see
+    `read`.
+    """
+    sources = _sources(metric for metric, _ in wanted)
+    ranks = {_rank_read(_sources([metric]), rank) for metric, rank in wanted}
+    complete_to = None
+    if live is not None and None in ranks:
+        complete_to = _complete_to(connection, run, live, 0)
+    only_rank = next(iter(ranks)) if len(ranks) == 1 else None
+    found_in = stored.told(connection, run, sources, segments, only_rank)
+    parts: list[list[Series]] = [[] for _ in wanted]
+    for segment in segments:
+        of_generation = found_in.get(segment.generation)
+        if of_generation is None:
+            continue
+        for (metric, rank), told in zip(wanted, parts, strict=True):
+            found = series.derive(
+                metric,
+                of_generation,
+                segment,
+                rank=rank,
+                reduce=None,
+                complete_to=complete_to if segment.generation == live else None,
+            )
+            if found is not None:
+                told.append(found)
+    return [series.concatenated(told) for told in parts]
 
 
 def read_ranks(

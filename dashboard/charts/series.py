@@ -37,12 +37,12 @@ class Series:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Series:
-        """Read the `points` of a series as the API tells them: [generation, step, value, at]."""
-        points = document.get("points") or []
-        values = [_WORDS.get(value, value) for _, _, value, *_ in points]
+        """Read a series as the API tells it in columns: generation, step, value."""
+        columns = document.get("columns") or {}
+        values = [_WORDS.get(value, value) for value in columns.get("value", ())]
         return cls(
-            np.asarray([point[0] for point in points], np.int32),
-            np.asarray([point[1] for point in points], np.int64),
+            np.asarray(columns.get("generation", ()), np.int32),
+            np.asarray(columns.get("step", ()), np.int64),
             np.asarray([np.nan if value is None else value for value in values], np.float64),
             np.asarray([value is not None for value in values], np.bool_),
             bool(document.get("downsampled")),

@@ -10,10 +10,11 @@ import yaml
 
 from dashboard.charts.marks import Mark
 from dashboard.charts.panels import run_panel
-from dashboard.charts.series import Series, extent, lineage
+from dashboard.charts.series import extent, lineage
 from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, number
 from dashboard.session import Session
+from dashboard.tails import Wanted, read_all
 from dashboard.views.run_charts import words
 from dashboard.views.submit import tell_problems
 from dashboard.widgets.charts import charts
@@ -191,7 +192,7 @@ def _curve(session: Session, rule: Rule, run: Json, findings: Sequence[Json], ke
         return
     metric = known[0]
     try:
-        series = Series.read(session.reader.series(str(run["id"]), metric))
+        [series] = read_all(session.reader, {}, run, [Wanted(metric)])
     except TrainmasterError as error:
         session.refusal(error)
         return

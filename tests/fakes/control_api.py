@@ -130,7 +130,7 @@ class FakeRun:
             later = [branch[1] - 1 for branch in self.branches[index + 1 :]]
             end = last if everything else min([last, *later])
             points += [
-                [generation, step, self.value(metric, step, rank, generation), at(1)]
+                [generation, step, self.value(metric, step, rank, generation)]
                 for step in range(first, end + 1)
             ]
         return points
@@ -203,23 +203,6 @@ class FakeControl:
         match rest:
             case []:
                 return run.document()
-            case ["series"]:
-                metric = query["metric"]
-                points = [
-                    point
-                    for point in run.points(
-                        metric, int(query.get("rank", 0)), everything="all_generations" in query
-                    )
-                    if point[1] > int(query.get("after_step", 0))
-                    and point[0] == int(query.get("generation", point[0]))
-                ]
-                return {
-                    "metric": metric,
-                    "unit": "1",
-                    "points": points,
-                    "total_points": len(points),
-                    "downsampled": False,
-                }
             case ["requests"]:
                 return [each for each in self.requests.values() if each["run"] == run.id]
             case ["retention"]:
@@ -246,6 +229,8 @@ class FakeControl:
                 self.submitted.append(body["spec"])
                 self.runs.append(FakeRun("new-run", "new-run", state="queued", branches=[]))
                 return self.runs[-1].document()
+            case ["runs", run_id, "series"]:
+                return self._series(run_id, body)
             case ["runs", run_id, "requests"]:
                 return self._request(run_id, body)
             case ["runs", run_id, "restore-preview"]:
@@ -273,6 +258,25 @@ class FakeControl:
                 rule["enabled"] = verb == "enable"
                 return rule
         return None
+
+    def _series(self, run_id: str, body: dict[str, Any]) -> Any:
+        run = self.run(run_id)
+        assert run is not None
+        told = []
+        for each in body["series"]:
+            points = [
+                point
+                for point in run.points(
+                    each["metric"], each.get("rank", 0), everything=body["all_generations"]
+                )
+                if point[1] > body["after_step"] and body["generation"] in {None, point[0]}
+            ]
+            columns = {
+                name: [point[place] for point in points]
+                for place, name in enumerate(("generation", "step", "value"))
+            }
+            told.append({**each, "unit": "1", "columns": columns, "downsampled": False})
+        return {"series": told}
 
     def _request(self, run_id: str, body: dict[str, Any]) -> Any:
         if self.refuse_requests:

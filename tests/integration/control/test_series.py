@@ -17,6 +17,7 @@ from control.db.engine import Database
 from control.db.load import load
 from control.db.sealing import Sizes, Tail
 from control.db.segments import surviving, whole
+from control.db.several import several
 from tests.fakes import snapshots
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
@@ -233,3 +234,29 @@ def test_steps_that_are_done_again_are_stored_beside_those_they_supersede(scene:
         found = samples.read(connection, scene.run, "val_loss", segments, rank=0)
     told = ~chunks.missing(found.values)
     assert found.steps[told].tolist() == list(range(1, 101))
+
+
+def test_several_series_are_read_at_once_as_each_is_by_itself(scene: Scene) -> None:
+    for rank in range(2):
+        tell(scene, range(1, 9), rank=rank, loss=2.0, bubble_ratio=0.1 * (rank + 1))
+    wanted: list[tuple[str, int | None]] = [
+        *(("loss", None), ("bubble_ratio", None), ("bubble_ratio", 1), ("bubble_ratio", 0)),
+        *(("tokens_per_s", None), ("loss", 7)),
+    ]
+    for asked in ({}, {"after_step": 3, "until_step": 6}, {"generation": 1}):
+        with scene.db.read() as connection:
+            told = several(connection, scene.run, wanted, **asked)
+        alone = [ask(scene, metric, rank=rank, as_columns=True, **asked) for metric, rank in wanted]
+        assert [each["columns"] for each in told["series"]] == [each["columns"] for each in alone]
+        assert [each["metric"] for each in told["series"]] == [metric for metric, _ in wanted]
+    assert told["series"][2]["columns"]["value"] == [0.2] * 8
+
+
+def test_several_series_are_thinned_one_by_one(scene: Scene) -> None:
+    tell(scene, range(1, 101), loss=2.0)
+    tell(scene, range(1, 4), rank=1, bubble_ratio=0.1)
+    with scene.db.read() as connection:
+        told = several(connection, scene.run, [("loss", 0), ("bubble_ratio", 1)], num_points=10)
+    assert [each["downsampled"] for each in told["series"]] == [True, False]
+    with scene.db.read() as connection, pytest.raises(UserError):
+        several(connection, scene.run, [("loss", 0), ("colour", None)])

@@ -30,7 +30,8 @@ def unpacked(packed: dict[str, str]) -> list[float]:
 
 
 def series(*points: tuple[int, int, object]) -> Series:
-    return Series.read({"points": [[*point, "2026-01-01T00:00:00Z"] for point in points]})
+    generations, steps, values = zip(*points, strict=True) if points else ((), (), ())
+    return Series.read({"columns": {"generation": generations, "step": steps, "value": values}})
 
 
 def forked() -> Series:
@@ -132,7 +133,7 @@ def test_the_alternative_text_tells_the_newest_values() -> None:
 
 
 def test_two_thousand_points_take_at_most_40_kilobytes() -> None:
-    points = Series.read({"points": [[1, step, step / 7, ""] for step in range(2000)]})
+    points = series(*((1, step, step / 7) for step in range(2000)))
     shown = run_panel("loss", "Loss", "nats", points, {}, words=WORDS)
     assert len(json.dumps(shown)) < 40_000
 

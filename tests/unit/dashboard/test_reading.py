@@ -1,10 +1,11 @@
+import json
 from typing import Any
 
 import pytest
 
 from dashboard.charts.series import Series
 from dashboard.data import MOST_POINTS, Query, Reader
-from dashboard.tails import OVERLAP_STEPS, Tails, Wanted, read_all, read_on
+from dashboard.tails import OVERLAP_STEPS, Tails, Wanted, read_all
 from trainmaster.errors import NotFoundError, UnavailableError
 
 
@@ -19,25 +20,34 @@ class FakeControl:
         self.first, self.step = 1, 10
         self.values: dict[str, float] = {}
 
-    def __call__(self, path: str, query: Query) -> Any:
-        self.asked.append((path, dict(query)))
+    def __call__(self, path: str, query: Query, body: str) -> Any:
+        self.asked.append((path, json.loads(body) if body else dict(query)))
         if self.down:
             raise UnavailableError("out of reach")
         if path.endswith("/series"):
-            return self._series(dict(query))
+            return self._several(json.loads(body))
         if path not in self.answers:
             raise NotFoundError(f"{path} is not there")
         return self.answers[path]
 
-    def _series(self, query: dict[str, Any]) -> dict[str, Any]:
-        steps = range(max(self.first, query.get("after_step", 0) + 1), self.step + 1)
-        value = self.values.get(query["metric"], 0.5)
-        points = [[self.generation, step, value, "t"] for step in steps]
+    def _several(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"series": [self._series(each["metric"], asked) for each in asked["series"]]}
+
+    def _series(self, metric: str, asked: dict[str, Any]) -> dict[str, Any]:
+        steps = list(range(max(self.first, asked["after_step"] + 1), self.step + 1))
+        shown = steps[:: -(-len(steps) // asked["points"]) or 1]
         return {
-            "metric": query["metric"],
-            "points": points[:: -(-len(points) // query["points"]) or 1],
-            "downsampled": len(points) > query["points"],
+            "columns": {
+                "generation": [self.generation] * len(shown),
+                "step": shown,
+                "value": [self.values.get(metric, 0.5)] * len(shown),
+            },
+            "downsampled": len(shown) < len(steps),
         }
+
+
+def read_on(reader: Reader, tails: Tails, run: dict[str, Any], wanted: Wanted) -> Series:
+    return read_all(reader, tails, run, [wanted])[0]
 
 
 @pytest.fixture
@@ -112,7 +122,7 @@ def test_newest_steps_are_read_again_for_ranks_that_were_late(control: FakeContr
     tails: Tails = {}
     reader, wanted = Reader(control, {}), Wanted("tokens_per_s")
     read_on(reader, tails, run(control), wanted)
-    control._series = lambda query: {"points": [[1, 10, 99.0, "t"]]}  # type: ignore[method-assign]
+    control.first, control.values = 10, {"tokens_per_s": 99.0}
     series = read_on(reader, tails, run(control), wanted)
     assert (series.steps[-1], series.values[-1]) == (10, 99.0)
 
@@ -124,7 +134,7 @@ def test_a_new_generation_is_read_from_the_start(control: FakeControl) -> None:
     control.generation, control.first, control.step = 2, 6, 8
     document = read_on(reader, tails, run(control), wanted)
     assert steps(document) == [6, 7, 8]
-    assert "after_step" not in control.asked[-1][1]
+    assert control.asked[-1][1]["after_step"] == 0
 
 
 def test_a_long_series_is_thinned_again_by_the_server(control: FakeControl) -> None:
@@ -149,3 +159,31 @@ def test_series_come_in_the_order_that_they_were_wanted(control: FakeControl) ->
     control.values = {"loss": 1.0, "latency_ms": 2.0}
     found = read_all(Reader(control, {}), {}, run(control), wanted)
     assert [series.values[0] for series in found] == [1.0, 2.0, 2.0]
+
+
+def test_a_page_asks_once_for_all_that_is_new(control: FakeControl) -> None:
+    tails: Tails = {}
+    wanted = [
+        Wanted("loss", all_generations=True),
+        *(Wanted(metric, rank) for metric in ("latency_ms", "bubble_ratio") for rank in range(8)),
+    ]
+    reader = Reader(control, {})
+    read_all(reader, tails, run(control), wanted)
+    assert len(control.asked) == 2
+    control.step = 12
+    found = read_all(reader, tails, run(control), wanted)
+    assert len(control.asked) == 3
+    assert len(control.asked[-1][1]["series"]) == 17
+    assert [steps(series)[-1] for series in found] == [12] * 17
+
+
+def test_only_what_has_become_too_long_is_read_anew(control: FakeControl) -> None:
+    tails: Tails = {}
+    reader, wanted = Reader(control, {}), [Wanted("loss"), Wanted("latency_ms", 0)]
+    read_all(reader, tails, run(control), wanted[1:])
+    control.step = MOST_POINTS + 300
+    read_all(reader, tails, run(control), wanted)
+    control.step += 400
+    for series in read_all(reader, tails, run(control), wanted):
+        assert steps(series)[-1] >= control.step - 1
+        assert len(series) <= MOST_POINTS * 1.25

@@ -6,7 +6,8 @@ from dashboard.charts.series import OPEN_END, Series, extent, lineage, surviving
 
 
 def series(*points: tuple[int, int, object]) -> Series:
-    return Series.read({"points": [[*point, "2026-01-01T00:00:00Z"] for point in points]})
+    generations, steps, values = zip(*points, strict=True) if points else ((), (), ())
+    return Series.read({"columns": {"generation": generations, "step": steps, "value": values}})
 
 
 def attempt(generation: int, parent: int | None, resumed_from: int) -> dict[str, object]:
@@ -31,7 +32,7 @@ def test_what_was_not_measured_is_told_from_what_was_measured_to_be_nan() -> Non
 
 
 def test_an_empty_series_is_a_series() -> None:
-    read = Series.read({"points": []})
+    read = series()
     assert len(read) == 0
     assert len(with_breaks(read)) == 0
     assert surviving(read, {1: 5}).tolist() == []
