@@ -146,6 +146,10 @@ class Reader:
         answer: Json = self._ask(_of_run(run, "series"), (), json.dumps(body))
         return _items(answer["series"])
 
+    def timelines(self, run: str) -> list[Json]:
+        """Return which steps of a run were recorded, oldest first."""
+        return _items(self.get(_of_run(run, "timelines")))
+
     def requests(self, run: str) -> list[Json]:
         """Return what was ever asked of a run and how far it has come, newest first."""
         return list(reversed(_items(self.get(_of_run(run, "requests")))))

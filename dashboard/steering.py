@@ -11,7 +11,7 @@ from uuid import uuid4
 from dashboard.data import Api, Json
 from trainmaster.errors import ConflictError
 
-Kind = Literal["pause", "hold", "resume", "checkpoint", "stop", "restore"]
+Kind = Literal["pause", "hold", "resume", "checkpoint", "stop", "restore", "timeline"]
 
 _FROM: Mapping[str, frozenset[str]] = {
     "pause": frozenset({"queued", "starting", "running", "recovering", "held"}),
@@ -31,6 +31,7 @@ _FROM: Mapping[str, frozenset[str]] = {
             "stopping",
         }
     ),
+    "timeline": frozenset({"running"}),
     "restore": frozenset(
         {"running", "paused", "held", "unreachable", "failed", "stopped", "succeeded"}
     ),

@@ -76,6 +76,11 @@ class Series:
         steps = self.steps[self.generations == generation]
         return int(steps.max()) if len(steps) else None
 
+    def newest(self) -> float:
+        """Return the last value that was measured and is finite, NaN where there is none."""
+        finite = self.values[np.isfinite(self.values)]
+        return float(finite[-1]) if len(finite) else float("nan")
+
     @property
     def non_finite(self) -> NDArray[np.bool_]:
         """Points measured to be NaN or infinite."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from dashboard.charts.heat import heat_panel
 from dashboard.charts.marks import alert_marks, generation_marks
 from dashboard.charts.panels import Panel, rank_panel, run_panel
 from dashboard.charts.series import Series, extent, lineage
@@ -47,7 +50,11 @@ def show(session: Session, run_id: str) -> None:
         ]
         found = read_all(session.reader, tails, run, wanted)
         series = dict(zip(wanted, found, strict=True))
-        panels = [*_run_panels(session, run, series), *_rank_panels(session, run, series)]
+        panels = [
+            *_run_panels(session, run, series),
+            *_heat(session, ranks, series),
+            *_rank_panels(session, run, series),
+        ]
         charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
 
 
@@ -94,6 +101,30 @@ def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -
         )
         for metric in RANK_METRICS
     ]
+
+
+def _heat(session: Session, ranks: Sequence[int], series: Mapping[Wanted, Series]) -> list[Panel]:
+    """Return the newest values of all ranks side by side, where there are several."""
+    if len(ranks) < 2:
+        return []
+    rows = [session.t(f"metric.{metric}") for metric in RANK_METRICS]
+    values = np.full((len(RANK_METRICS), len(ranks)), np.nan)
+    for row, metric in enumerate(RANK_METRICS):
+        for column, rank in enumerate(ranks):
+            values[row, column] = _scaled(series[Wanted(metric, rank)], metric).newest()
+    texts = [
+        [_told(value, metric) for value in line]
+        for metric, line in zip(RANK_METRICS, values, strict=True)
+    ]
+    columns = [f"{session.t('charts.rank')} {rank}" for rank in ranks]
+    title = session.t("charts.heat")
+    return [heat_panel("heat", title, rows, columns, values, texts, words=words(session))]
+
+
+def _told(value: float, metric: str) -> str:
+    if not np.isfinite(value):
+        return ""
+    return f"{value:.0%}" if metric in _RATIOS else f"{value:.3g} {_unit(metric)}"
 
 
 def _scaled(series: Series, metric: str) -> Series:

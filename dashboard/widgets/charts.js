@@ -1,5 +1,6 @@
 // A grid of Plotly charts in one component. Plotly.react keeps each chart's DOM node, so neither zoom nor pointer is
-// lost when new points arrive. All charts of a grid share one range of steps. Texts go in as text, never as HTML.
+// lost when new points arrive. All charts of a grid share one range of steps, but those that
+// stand alone. Texts go in as text, never as HTML.
 const grids = new WeakMap();
 
 function plotly(source) {
@@ -35,7 +36,7 @@ function themed(panel, root, range) {
   layout.dragmode ??= "zoom";
   Object.assign(layout.xaxis, grid);
   Object.assign(layout.yaxis, grid);
-  if (range) Object.assign(layout.xaxis, { range: [...range], autorange: false });
+  if (range && !panel.alone) Object.assign(layout.xaxis, { range: [...range], autorange: false });
   return layout;
 }
 
@@ -54,14 +55,15 @@ function draw(grid, id) {
 }
 
 function relayout(grid, id, change) {
-  if (grid.moving) return;
+  if (grid.moving || grid.panels.get(id)?.panel.alone) return;
   const low = change["xaxis.range[0]"] ?? change["xaxis.range"]?.[0];
   const high = change["xaxis.range[1]"] ?? change["xaxis.range"]?.[1];
   if (low !== undefined) grid.range = [low, high];
   else if (change["xaxis.autorange"]) grid.range = null;
   else return;
   grid.moving = true;
-  const others = [...grid.panels.keys()].filter((other) => other !== id && !grid.panels.get(other).plot.hidden);
+  const others = [...grid.panels.keys()]
+    .filter((other) => other !== id && !grid.panels.get(other).plot.hidden && !grid.panels.get(other).panel.alone);
   const update = grid.range ? { "xaxis.range": [...grid.range], "xaxis.autorange": false } : { "xaxis.autorange": true };
   Promise.all(others.map((other) => grid.Plotly.relayout(grid.panels.get(other).plot, update)))
     .finally(() => { grid.moving = false; });
@@ -95,6 +97,8 @@ function update(grid, data) {
   for (const panel of data.panels) {
     const entry = grid.panels.get(panel.id);
     if (entry.caption.textContent !== panel.title) entry.caption.textContent = panel.title;
+    entry.figure.classList.toggle("tm-alone", Boolean(panel.alone));
+    entry.plot.style.height = panel.height ? `${panel.height}px` : "";
     entry.note.textContent = panel.note;
     entry.note.hidden = !panel.note;
     entry.plot.hidden = Boolean(panel.note);

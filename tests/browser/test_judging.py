@@ -73,3 +73,17 @@ def test_a_checkpoint_is_read_back_and_what_would_go_is_said(
     expect(page.get_by_text("r1-g1-s100: every byte is as its manifest says.")).to_be_visible()
     page.get_by_text("Show which would go now").click()
     expect(row).to_contain_text("would go: 3 newer ones")
+
+
+def test_a_recorded_step_is_shown_beside_its_plan_and_another_recorded(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/run?run=r1")
+    page.get_by_role("button", name="Pipeline", exact=True).click()
+    for panel in ("measured", "planned"):
+        expect(page.locator(f'figure[data-panel="{panel}"] .plot-container')).to_be_visible()
+    expect(page.locator('tr[data-id="3"] td[data-column="bubble_ratio"]')).to_have_text("24.0%")
+    page.get_by_role("button", name="Record a step").click()
+    expect(page.locator(".tm-asks")).to_contain_text("Record a step")
+    assert [each["kind"] for each in control.requests.values()] == ["timeline"]
+    expect(page.locator('figure[data-panel="heat"] .plot-container')).to_be_visible()

@@ -439,4 +439,5 @@ def full_control() -> FakeControl:
         incidents=content.incidents(),
         nodes=content.nodes(),
         rules=content.rules(),
+        timelines=[content.timeline()],
     )

@@ -207,3 +207,72 @@ def rules() -> list[Json]:
             "description": "A device waits more than it computes.",
         },
     ]
+
+
+def timeline(step: int = 120, generation: int = 2) -> Json:
+    """One step of two replicas, each of two stages that do four micro-batches under 1F1B."""
+    order = [["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"], ["F0", "B0", "F1", "B1"]]
+    order[1] += ["F2", "B2", "F3", "B3"]
+    starts = [[0, 1, 4, 6, 7, 9, 10, 13], [1, 2, 4, 5, 7, 8, 10, 11]]
+
+    def actions(place: int, late: float) -> Json:
+        rows = [
+            ("forward" if name[0] == "F" else "backward", place, int(name[1:]), start)
+            for name, start in zip(order[place], starts[place], strict=True)
+        ]
+        return {
+            "kind": [row[0] for row in rows] + ["optimizer", "status"],
+            "stage": [row[1] for row in rows] + [-1, -1],
+            "number": [row[2] for row in rows] + [-1, -1],
+            "start_s": [0.01 * (row[3] * (1 + late)) for row in rows] + [0.16, 0.17],
+            "end_s": [
+                0.01 * (row[3] * (1 + late) + (1 if row[0] == "forward" else 2)) for row in rows
+            ]
+            + [0.17, 0.172],
+            "bytes": [0] * (len(rows) + 2),
+        }
+
+    summary = {
+        "bubble_ratio": 0.24,
+        "compute_ratio": 0.62,
+        "optimizer_ratio": 0.06,
+        "exposed_comm_ratio": 0.05,
+        "idle_ratio": 0.03,
+        "waited_unsent_s": 0.012,
+        "waited_under_way_s": 0.001,
+    }
+    return {
+        "run": "r1",
+        "generation": generation,
+        "step": step,
+        "at": at(20),
+        "length_s": 0.172,
+        "missing_ranks": [],
+        "clock_error_s": 4e-5,
+        "ranks": [
+            {
+                "rank": rank,
+                "replica": rank // 2,
+                "place": rank % 2,
+                "node": "node-a",
+                "summary": summary,
+                "actions": actions(rank % 2, 0.06 * (rank // 2)),
+            }
+            for rank in range(4)
+        ],
+        "planned": [
+            {
+                "replica": replica,
+                "because": None,
+                "ranks": [
+                    {
+                        "rank": 2 * replica + place,
+                        "bubble_ratio": 0.2,
+                        "actions": actions(place, 0.0),
+                    }
+                    for place in range(2)
+                ],
+            }
+            for replica in range(2)
+        ],
+    }

@@ -8,7 +8,7 @@ import dashboard
 from dashboard import states, steering
 from dashboard.i18n import LANGUAGES, best_language, catalogue, translator
 from dashboard.session import REFRESH_S
-from dashboard.views import incident_dialogs, run, run_charts
+from dashboard.views import incident_dialogs, run, run_charts, run_pipeline
 
 SOURCES = Path(dashboard.__file__).parent
 CALLED = re.compile(r"""\bt\(\s*["']([a-z_]+(?:\.[a-z_0-9]+)+)["']""")
@@ -36,6 +36,9 @@ BUILT = {
     *(f"silence.for.{name}" for name in incident_dialogs.SILENCE_S),
     *(f"incident.then.{name}" for name in incident_dialogs.THEN),
     *(f"incident.tried.{told}" for told in incident_dialogs.HELPED.values()),
+    *(f"pipeline.word.{name}" for name in run_pipeline.WORDS),
+    *(f"pipeline.{name}" for name in (*run_pipeline.RATIOS, "measured", "planned")),
+    *(f"steer.{part}.timeline" for part in ("help", "why")),
     *(f"copy.tier.{tier}" for tier in ("local", "store")),
     *(f"copy.state.{state}" for state in ("due", "stored", "bad", "retired")),
 }
