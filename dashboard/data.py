@@ -113,6 +113,18 @@ class Reader:
         """Return of each checkpoint that is not retired whether it would go now, and why."""
         return _items(self.get(_of_run(run, "retention")))
 
+    def audit(self) -> list[Json]:
+        """Return the newest entries of the audit log, newest first."""
+        return list(reversed(_items(self.get("/v1/audit"))))
+
+    def channels(self) -> list[Json]:
+        """Return the channels through which people are told."""
+        return _items(self.get("/v1/channels"))
+
+    def tokens(self) -> list[Json]:
+        """Return all tokens without their secrets, for an admin."""
+        return _items(self.get("/v1/tokens"))
+
     def nodes(self) -> list[Json]:
         """Return all nodes."""
         return _items(self.get("/v1/nodes"))

@@ -89,6 +89,29 @@ def rank_panel(
     return _panel(name, title, alt, traces, layout, words, longest)
 
 
+def overlay_panel(
+    name: str,
+    title: str,
+    unit: str,
+    lines: Sequence[tuple[str, Series]],
+    *,
+    words: Words,
+    extent: Extent | None = None,
+    log: bool = False,
+    revision: str = "",
+) -> Panel:
+    """Return a panel with one line for each of `lines`, which are (name, series)."""
+    some = [(label, series) for label, series in lines if series.measured.any()]
+    traces = [_named_line(label, place, series) for place, (label, series) in enumerate(some)]
+    layout = _layout(unit, words, (), extent=extent, log=log, revision=revision)
+    layout["showlegend"] = bool(traces)
+    alt = f"{title} ({unit}). " + ", ".join(
+        f"{label}: {series.newest():.4g}" for label, series in some
+    )
+    longest = max((series for _, series in some), key=len, default=None)
+    return _panel(name, title, alt, traces, layout, words, longest)
+
+
 def _panel(
     name: str,
     title: str,
@@ -169,16 +192,20 @@ def _marks(marks: Sequence[Mark]) -> dict[str, Any]:
 
 
 def _rank_line(rank: int, series: Series, words: Words) -> dict[str, Any]:
+    return _named_line(f"{words['rank']} {rank}", rank, series)
+
+
+def _named_line(name: str, place: int, series: Series) -> dict[str, Any]:
     broken = with_breaks(series)
     return {
         "type": "scatter",
         "mode": "lines" if len(series) > 1 else "markers",
-        "name": f"{words['rank']} {rank}",
+        "name": escape(_short(name)),
         "x": packed_steps(broken.steps),
         "y": packed_values(broken.values),
         "hovertemplate": "%{y:.4g}",
         "connectgaps": False,
-        "line": rank_line(rank),
+        "line": rank_line(place),
     }
 
 

@@ -69,7 +69,7 @@ def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) ->
         run_panel(
             metric,
             session.t(f"metric.{metric}"),
-            _unit(metric),
+            unit(metric),
             series[Wanted(metric, all_generations=True)],
             survivors,
             words=words(session),
@@ -87,7 +87,7 @@ def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -
         rank_panel(
             metric,
             session.t(f"metric.{metric}"),
-            _unit(metric),
+            unit(metric),
             {
                 wanted.rank: _scaled(found, metric)
                 for wanted, found in series.items()
@@ -124,7 +124,7 @@ def _heat(session: Session, ranks: Sequence[int], series: Mapping[Wanted, Series
 def _told(value: float, metric: str) -> str:
     if not np.isfinite(value):
         return ""
-    return f"{value:.0%}" if metric in _RATIOS else f"{value:.3g} {_unit(metric)}"
+    return f"{value:.0%}" if metric in _RATIOS else f"{value:.3g} {unit(metric)}"
 
 
 def _scaled(series: Series, metric: str) -> Series:
@@ -139,7 +139,8 @@ def _scaled(series: Series, metric: str) -> Series:
     )
 
 
-def _unit(metric: str) -> str:
+def unit(metric: str) -> str:
+    """Return the unit in which a metric is drawn."""
     if metric in _RATIOS:
         return "%"
     if metric == "bandwidth_bytes_per_s":

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard.i18n import LANGUAGES
 from dashboard.session import REFRESH_S, Session, open_session
-from dashboard.views import alerts, fleet, nodes, rules, run, submit
+from dashboard.views import alerts, audit, compare, fleet, nodes, plan, rules, run, settings, submit
 from trainmaster.errors import UserError
 
 _VIEWS: tuple[tuple[str, str, str, Callable[[Session], None]], ...] = (
@@ -19,6 +19,10 @@ _VIEWS: tuple[tuple[str, str, str, Callable[[Session], None]], ...] = (
     ("alerts", "nav.alerts", ":material/notifications:", alerts.show),
     ("nodes", "nav.nodes", ":material/dns:", nodes.show),
     ("rules", "nav.rules", ":material/rule:", rules.show),
+    ("compare", "nav.compare", ":material/compare_arrows:", compare.show),
+    ("plan", "nav.plan", ":material/schema:", plan.show),
+    ("audit", "nav.audit", ":material/history:", audit.show),
+    ("settings", "nav.settings", ":material/settings:", settings.show),
     ("run", "nav.run", ":material/monitoring:", run.show),
 )
 

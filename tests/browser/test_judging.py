@@ -79,7 +79,7 @@ def test_a_recorded_step_is_shown_beside_its_plan_and_another_recorded(
     page: Page, dashboard_url: str, control: FakeControl
 ) -> None:
     log_in(page, dashboard_url, TOKEN, "/run?run=r1")
-    page.get_by_role("button", name="Pipeline", exact=True).click()
+    page.get_by_role("radio", name="Pipeline").click()
     for panel in ("measured", "planned"):
         expect(page.locator(f'figure[data-panel="{panel}"] .plot-container')).to_be_visible()
     expect(page.locator('tr[data-id="3"] td[data-column="bubble_ratio"]')).to_have_text("24.0%")

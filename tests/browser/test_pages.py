@@ -134,6 +134,10 @@ def test_no_page_shows_a_raw_key_or_speaks_another_language(
         "/alerts": words["alerts.title"],
         "/nodes": words["nodes.title"],
         "/rules": words["rules.title"],
+        "/compare?runs=r1,r3": words["compare.title"],
+        "/plan": words["plan.title"],
+        "/audit": words["audit.title"],
+        "/settings": words["settings.title"],
         "/run?run=r1": "stdlib-gpt",
         "/": words["fleet.title"],
     }

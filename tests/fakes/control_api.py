@@ -121,6 +121,8 @@ class FakeRun:
             return 0.5 + 0.2 * abs(math.sin(step / 3))
         if metric == "tokens_per_s":
             return 10000 + 500 * math.sin(step / 7)
+        if metric == "non_finite":
+            return 12 if bad else 0
         base = RANK_METRICS[metric]
         return base * (1 + 0.03 * rank + 0.05 * math.sin(step / 5 + rank))
 
@@ -250,13 +252,21 @@ class FakeControl:
                 silence = {"id": len(self.silences) + 1, "created_by": "token:operator"}
                 self.silences.append({**silence, **body, "begins_at": at(), "ends_at": at(-7200)})
                 return self.silences[-1]
-            case ["backtest"]:
-                self.backtests.append(body)
-                return [content.backtest(source) for source in body["runs"]]
             case ["rules", name, ("enable" | "disable") as verb]:
                 rule = next(each for each in self.rules if each["name"] == name)
                 rule["enabled"] = verb == "enable"
                 return rule
+        return self._tried(parts, body)
+
+    def _tried(self, parts: list[str], body: dict[str, Any]) -> Any:
+        match parts:
+            case ["channels", _, "test"]:
+                return {"state": "sent"}
+            case ["plan"]:
+                return content.plan()
+            case ["backtest"]:
+                self.backtests.append(body)
+                return [content.backtest(source) for source in body["runs"]]
         return None
 
     def _series(self, run_id: str, body: dict[str, Any]) -> Any:
@@ -440,4 +450,6 @@ def full_control() -> FakeControl:
         nodes=content.nodes(),
         rules=content.rules(),
         timelines=[content.timeline()],
+        audit=content.audit(),
+        channels=content.channels(),
     )

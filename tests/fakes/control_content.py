@@ -276,3 +276,56 @@ def timeline(step: int = 120, generation: int = 2) -> Json:
             for replica in range(2)
         ],
     }
+
+
+def audit() -> list[Json]:
+    rows = [("submit", "r1", ""), ("pause_requested", "r1", "lunch"), ("cordoned", "node-b", "")]
+    return [
+        {
+            "id": place,
+            "at": at(300 - place * 60),
+            "actor": "token:operator",
+            "action": action,
+            "target": target,
+            "why": why,
+            "data": {},
+        }
+        for place, (action, target, why) in enumerate(rows, 1)
+    ]
+
+
+def channels() -> list[Json]:
+    return [{"name": "team", "kind": "json", "least_severity": "warning", "default": True}]
+
+
+def plan() -> Json:
+    bars = [
+        {
+            "pipeline": 0,
+            "stage": stage,
+            "kind": kind,
+            "micro_batch": number,
+            "start_s": start,
+            "end_s": start + 0.01,
+        }
+        for stage, kind, number, start in [
+            (0, "F", 0, 0.0),
+            (0, "F", 1, 0.01),
+            (1, "F", 0, 0.01),
+            (1, "B", 0, 0.02),
+            (0, "B", 0, 0.03),
+        ]
+    ]
+    return {
+        "plan": {"micro_batch": 4, "pipelines": [{"nodes": ["fast", "slow"], "layers": [5, 3]}]},
+        "step_time_s": 0.123,
+        "samples_per_s": 260.0,
+        "bubble_ratio": 0.21,
+        "exposed_sync_ratio": 0.02,
+        "lower_bound_s": 0.1,
+        "exact": True,
+        "warnings": [],
+        "why": ["5 layers on fast and 3 on slow take equally long."],
+        "rejected": [{"family": "even split", "step_time_s": 0.2, "because": "slow holds it up"}],
+        "gantt": {"bars": bars},
+    }

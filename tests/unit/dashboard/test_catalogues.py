@@ -8,7 +8,7 @@ import dashboard
 from dashboard import states, steering
 from dashboard.i18n import LANGUAGES, best_language, catalogue, translator
 from dashboard.session import REFRESH_S
-from dashboard.views import incident_dialogs, run, run_charts, run_pipeline
+from dashboard.views import incident_dialogs, plan, run, run_charts, run_pipeline, settings
 
 SOURCES = Path(dashboard.__file__).parent
 CALLED = re.compile(r"""\bt\(\s*["']([a-z_]+(?:\.[a-z_0-9]+)+)["']""")
@@ -30,7 +30,9 @@ BUILT = {
     *(f"steer.help.{kind}" for kind in steering.VERBS),
     *(f"steer.why.{kind}" for kind in (*steering.VERBS, "restore")),
     *(f"steer.{station}" for station in ("sent", "received", "applied")),
-    *(f"role.{role}" for role in ("viewer", "operator", "admin")),
+    *(f"role.{role}" for role in settings.ROLES),
+    *(f"settings.life.{name}" for name in settings.LIVES_S),
+    *(f"plan.source.{name}" for name in plan.SOURCES),
     *(f"login.{word}" for word in ("title", "lead", "secret", "enter", "how", "command")),
     *(f"charts.{word}" for word in run_charts.WORDS),
     *(f"silence.for.{name}" for name in incident_dialogs.SILENCE_S),

@@ -1,0 +1,63 @@
+"""The audit log: who asked for what, when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from dashboard.data import Json
+from dashboard.formats import instant
+from dashboard.session import Session
+from dashboard.widgets.table import Column, Row, cell, table
+from dashboard.widgets.text import title
+
+MOST_SHOWN = 300
+
+
+def show(session: Session) -> None:
+    """Show the newest entries, those that hold what is looked for."""
+    t = session.t
+    title(t("audit.title"), small=t("audit.lead"))
+    sought = st.text_input(t("audit.filter"), key="audit-filter", help=t("audit.filter.help")) or ""
+    session.live(lambda: _entries(session, sought), key="audit", every_s=session.refresh_s)
+
+
+def _entries(session: Session, sought: str) -> None:
+    t = session.t
+    with session.guarded():
+        entries = [each for each in session.reader.audit() if holds(each, sought)]
+        table(
+            [
+                Column("at", t("column.time"), "right"),
+                Column("actor", t("column.actor")),
+                Column("action", t("column.what")),
+                Column("target", t("column.target")),
+                Column("why", t("column.because")),
+            ],
+            [_row(session, each) for each in entries[:MOST_SHOWN]],
+            key="audit-table",
+            caption=t("audit.title"),
+            empty=t("audit.empty"),
+        )
+
+
+def _row(session: Session, entry: Json) -> Row:
+    data = entry.get("data")
+    more = ", ".join(f"{key} {value}" for key, value in data.items()) if data else ""
+    return Row(
+        str(entry["id"]),
+        {
+            "at": session.formats.clock(instant(entry.get("at")), session.now()),
+            "actor": str(entry.get("actor") or ""),
+            "action": session.t.word("event", str(entry.get("action") or "")),
+            "target": cell(str(entry.get("target") or ""), code=True),
+            "why": cell(str(entry.get("why") or ""), sub=more),
+        },
+    )
+
+
+def holds(entry: Mapping[str, object], sought: str) -> bool:
+    """Whether every word that is sought stands somewhere in the entry."""
+    text = " ".join(str(value) for value in entry.values()).casefold()
+    return all(word in text for word in sought.casefold().split())

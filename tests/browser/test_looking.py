@@ -1,0 +1,40 @@
+"""Comparing runs, asking the planner, the audit log and the settings."""
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import log_in
+from tests.fakes.control_api import TOKEN, FakeControl
+
+
+def test_runs_are_compared_by_an_address(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/compare?runs=r1,r3")
+    expect(page.locator('figure[data-panel="loss"] .plot-container')).to_be_visible()
+    expect(page.locator('tr[data-id="name"]')).to_contain_text("stdlib-gpt")
+    page.locator('tr[data-id="r3"] a').click()
+    expect(page.locator("h1.tm-title")).to_have_text("done one")
+
+
+def test_the_planner_is_asked_and_says_why(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/plan")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_text("5 layers on fast and 3 on slow take equally long.")).to_be_visible()
+    expect(page.locator('figure[data-panel="predicted"] .plot-container')).to_be_visible()
+    expect(page.locator('td[data-column="family"]')).to_have_text("even split")
+
+
+def test_the_audit_log_is_filtered_and_a_channel_tested(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/audit")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    page.get_by_label("Filter").fill("pause lunch")
+    page.get_by_label("Filter").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.get_by_text("team has taken the test.")).to_be_visible()
+    expect(page.get_by_text("Only an admin sees and makes tokens.")).to_be_visible()
