@@ -19,7 +19,7 @@ def show(session: Session) -> None:
     """Show the newest entries, those that hold what is looked for."""
     t = session.t
     title(t("audit.title"), small=t("audit.lead"))
-    sought = st.text_input(t("audit.filter"), key="audit-filter", help=t("audit.filter.help")) or ""
+    sought = st.text_input(t("audit.filter"), key="audit-filter") or ""
     session.live(lambda: _entries(session, sought), key="audit", every_s=session.refresh_s)
 
 

@@ -31,8 +31,9 @@ def test_the_audit_log_is_filtered_and_a_channel_tested(
 ) -> None:
     log_in(page, dashboard_url, TOKEN, "/audit")
     expect(page.locator("tbody tr")).to_have_count(3)
-    page.get_by_label("Filter").fill("pause lunch")
-    page.get_by_label("Filter").press("Enter")
+    sought = page.get_by_role("textbox", name="Filter")
+    sought.fill("pause lunch")
+    sought.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Settings").click()
     page.get_by_role("button", name="Send a test").click()
