@@ -1,5 +1,5 @@
-"""`python -m scripts.screenshots [VIEW...]`: a picture of every view of the dashboard in each language,
-from the control plane of values that the browser tests use. Needs Chromium.
+"""`python -m scripts.screenshots [VIEW...]`: a picture of every view of the dashboard in each
+language, from the control plane of values that the browser tests use. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tests.browser.conftest import ARGUMENTS, CHROMIUM, dashboard, log_in
 from tests.fakes.control_api import TOKEN, full_control, serving
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+SETTLES_MS = 1500
 WIDE, NARROW = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 
 
@@ -96,6 +97,8 @@ def _page(browser: Browser, url: str, language: str, *, dark: bool, narrow: bool
 
 
 def _take(page: Page, url: str, view: View, language: str, file: Path) -> None:
+    size = page.viewport_size
+    assert size is not None
     mark = "&" if "?" in view.path else "?"
     page.goto(f"{url}{view.path}{mark}lang={language}")
     if view.click:
@@ -103,7 +106,17 @@ def _take(page: Page, url: str, view: View, language: str, file: Path) -> None:
     page.locator(view.ready).first.wait_for()
     page.wait_for_function("!document.querySelector('[data-testid=stSpinner]')")
     page.evaluate("document.fonts.ready")
-    page.screenshot(path=str(file), full_page=True)
+    _grow(page)
+    page.screenshot(path=str(file))
+    page.set_viewport_size(size)
+
+
+def _grow(page: Page) -> None:
+    """Make the window as high as its page, which scrolls within it."""
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    assert page.viewport_size is not None
+    page.set_viewport_size({"width": page.viewport_size["width"], "height": int(height)})
+    page.wait_for_timeout(SETTLES_MS)  # Plotly draws anew in the place that it now has
 
 
 if __name__ == "__main__":

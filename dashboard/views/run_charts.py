@@ -52,8 +52,8 @@ def show(session: Session, run_id: str) -> None:
         series = dict(zip(wanted, found, strict=True))
         panels = [
             *_run_panels(session, run, series),
-            *_heat(session, ranks, series),
             *_rank_panels(session, run, series),
+            *_heat(session, ranks, series),
         ]
         charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
 

@@ -30,6 +30,7 @@ from trainmaster.cli import (
     submit,
     timeline,
     tokens,
+    top,
     up,
     weights,
 )
@@ -74,7 +75,7 @@ def build() -> typer.Typer:
         *(up.up, processes.ps, processes.down, submit.submit),
         *(read.runs, read.show, read.events, read.alerts, read.incidents, read.checkpoints),
         *(read.nodes, goodput.goodput, stacks.stacks, read.logs, read.series),
-        *(timeline.timeline, export.export),
+        *(timeline.timeline, export.export, top.top),
         *(steer.pause, steer.resume, steer.stop, steer.checkpoint, steer.restore, steer.amend),
         *(checkpoints.verify, checkpoints.pin, checkpoints.unpin, weights.export_weights),
         *(nodes.cordon, nodes.uncordon, calibrate.calibrate, plan.plan),
