@@ -80,6 +80,24 @@ def test_mounted_files_exist_and_named_volumes_are_declared() -> None:
     assert set(DOCUMENT["volumes"]) == {s for _, s in mounts() if not s.startswith(".")}
 
 
+def test_whoever_writes_a_volume_mounts_it_first() -> None:
+    """An empty volume takes its owner from the folder that it covers in the first container that
+    mounts it.
+    """
+    for name, service in SERVICES.items():
+        for volume in service.get("volumes", []):
+            source, _, *mode = volume.split(":")
+            if source.startswith(".") or mode != ["ro"]:
+                continue
+            writers = {
+                other
+                for other, each in SERVICES.items()
+                for mounted in each.get("volumes", [])
+                if mounted.startswith(f"{source}:") and not mounted.endswith(":ro")
+            }
+            assert writers & set(service["depends_on"]), f"{name} may mount {source} first"
+
+
 def test_ports_are_open_to_this_machine_alone() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports

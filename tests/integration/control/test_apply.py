@@ -26,6 +26,7 @@ from control.decision import (
 )
 from control.reconciler import Reconciler
 from control.snapshot import RunSnapshot
+from control.vitals import Vitals
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event, plan
 from trainmaster.orders import Drill
@@ -237,8 +238,8 @@ def test_a_run_whose_turn_fails_is_pushed_back_and_does_not_stop_the_others(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, fine = scene.run, scene.submit(name="beta")
-    brain = BrokenBrain(broken, scene.clock)
-    reconciler = Reconciler(scene.db, scene.clock, decide=brain)
+    brain, vitals = BrokenBrain(broken, scene.clock), Vitals()
+    reconciler = Reconciler(scene.db, scene.clock, decide=brain, vitals=vitals)
     reconciler.tick()
     assert sorted(brain.seen) == sorted([broken, fine])
     assert "a bug" in caplog.text
@@ -248,6 +249,7 @@ def test_a_run_whose_turn_fails_is_pushed_back_and_does_not_stop_the_others(
     scene.clock.pass_s(31)
     reconciler.tick()
     assert len(brain.seen) == 4
+    assert (vitals.turns()["failed"], vitals.turns()["unchanged"]) == (2, 2)
 
 
 def test_a_turn_that_was_overtaken_is_taken_again(scene: Scene) -> None:
@@ -261,10 +263,11 @@ def test_a_turn_that_was_overtaken_is_taken_again(scene: Scene) -> None:
             later = scene.clock.now() + timedelta(seconds=5)
             return Decision(snapshot.run.id, snapshot.run.version, later, because="mine")
 
-    brain = Overtaken()
-    reconciler = Reconciler(scene.db, scene.clock, decide=brain)
+    brain, vitals = Overtaken(), Vitals()
+    reconciler = Reconciler(scene.db, scene.clock, decide=brain, vitals=vitals)
     reconciler.tick()
     assert scene.row(tables.runs)["because"] == "somebody else"
     reconciler.tick()
     with scene.db.read() as connection:
         assert connection.scalar(select(tables.runs.c.because)) == "mine"
+    assert (vitals.turns()["overtaken"], vitals.turns()["changed"]) == (1, 1)
