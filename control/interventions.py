@@ -4,12 +4,13 @@ node, and where its ranks stand. Pure.
 
 from __future__ import annotations
 
-from control import moves, replanning
+from control import moves, replanning, scheduler
 from control.decision import Cordon as NewCordon
 from control.decision import NewStacks
+from control.lineage import newest_step
 from control.moves import Move
+from control.planner import automatic, replan
 from control.rung import Evidence, Rung
-from control.scheduler import could_hold
 from control.snapshot import Attempt, Incident
 from control.turn import Turn
 from trainmaster.actions import Cordon, Degrade, DumpStacks, PlainAction, Rebalance
@@ -34,8 +35,12 @@ def degrade(
 def rebalance(
     turn: Turn, attempt: Attempt, evidence: Evidence, action: Rebalance, incident: Incident
 ) -> Rung:
-    """Give each replica as much of a batch as it is fast."""
+    """Give each replica as much of a batch as it is fast; plan anew for what the nodes have turned
+    out to be, where they were planned for.
+    """
     compute = turn.snapshot.rank_windows.get("compute_s", {})
+    if turn.snapshot.run.spec.parallel == "auto" and attempt.plan.predicted.step_time_s is not None:
+        return _replan(turn, attempt, evidence, action, incident)
     seconds = replanning.measured_seconds(attempt, compute)
     if not seconds:
         why = "how fast each replica computes is not known: a rule on compute_s by rank tells it"
@@ -54,6 +59,28 @@ def rebalance(
     return _done(turn, action, incident, because, shares=found.shares)
 
 
+def _replan(
+    turn: Turn, attempt: Attempt, evidence: Evidence, action: Rebalance, incident: Incident
+) -> Rung:
+    snapshot = turn.snapshot
+    spec, workload = snapshot.run.spec, snapshot.run.workload
+    assert workload is not None, "a planned run was described"
+    rooms = scheduler.rooms(spec.placement, snapshot.nodes, now=turn.now, held_too=True)
+    found = replan.replanned(
+        spec,
+        workload,
+        automatic.machines_of(spec, rooms),
+        attempt.plan,
+        replanning.median_seconds(snapshot.rank_windows.get("compute_s", {})),
+        steps_left=max(0, spec.train.steps - newest_step(snapshot)),
+    )
+    if isinstance(found, str):
+        return _cannot(turn, evidence, action, incident, found)
+    because = f"{evidence.sentence}. {found.because}."
+    moves.begin(turn, Move("rebalance", because, found.plan, incident.id))
+    return _done(turn, action, incident, because, shares=found.plan.shares)
+
+
 def cordon(
     turn: Turn, attempt: Attempt, evidence: Evidence, action: Cordon, incident: Incident
 ) -> Rung:
@@ -63,7 +90,9 @@ def cordon(
         return _cannot(turn, evidence, action, incident, f"{evidence.scope} names no node")
     others = [each for each in turn.snapshot.nodes if each.id != node]
     because = f"{evidence.sentence}. Node {node} gets no new ranks."
-    if not could_hold(attempt.plan, turn.snapshot.run.spec.placement, others, now=turn.now):
+    if not scheduler.could_hold(
+        attempt.plan, turn.snapshot.run.spec.placement, others, now=turn.now
+    ):
         because += " The other nodes could not take this run as it is."
     turn.cordons.append(NewCordon(node, f"Run {turn.snapshot.run.id}: {evidence.sentence}."))
     return _done(turn, action, incident, because, node=node)

@@ -16,7 +16,7 @@ from control.turn import Turn
 from trainmaster.layout import roles
 from trainmaster.plan import Pipeline, Plan, Prediction, even_split, plan_problems
 
-MEASURED_STEPS = 16
+MEASURED_STEPS = 20
 """The newest steps by which replicas are measured."""
 
 REDUCED = frozenset({"degrade", "replan"})
@@ -95,17 +95,23 @@ def measured_seconds(attempt: Attempt, compute: Mapping[int, Sequence[Sample]]) 
     """
     plan = attempt.plan
     slowest = [0.0] * plan.replicas
+    medians = median_seconds(compute)
     for role in roles(plan):
-        values = [
-            sample.value
-            for sample in compute.get(role.rank, ())[-MEASURED_STEPS:]
-            if sample.value is not None
-        ]
-        if not values:
+        if role.rank not in medians:
             return []
-        each = sorted(values)[len(values) // 2] / plan.pipelines[role.replica].micro_batches
+        each = medians[role.rank] / plan.pipelines[role.replica].micro_batches
         slowest[role.replica] = max(slowest[role.replica], each)
     return slowest if min(slowest) > 0 else []
+
+
+def median_seconds(compute: Mapping[int, Sequence[Sample]]) -> dict[int, float]:
+    """Return what each rank computes for in a step lately; those that do not tell are left out."""
+    found = {}
+    for rank, samples in compute.items():
+        values = [each.value for each in samples[-MEASURED_STEPS:] if each.value is not None]
+        if values:
+            found[rank] = sorted(values)[len(values) // 2]
+    return found
 
 
 def governing(attempts: Collection[Attempt]) -> Attempt | None:

@@ -46,14 +46,19 @@ def choose(spec: RunSpec, workload: WorkloadInfo, rooms: Sequence[tuple[Node, in
         plan = resolve(spec.parallel, num_layers=workload.num_layers, global_batch=global_batch)
         return Choice(plan, "The plan is as the spec asks.")
     num_slots = sum(count for _, count in rooms)
-    machines = [
+    machines = machines_of(spec, rooms)
+    if can_tell_apart(machines) and num_slots <= MAX_SLOTS:
+        return _planned(spec, workload, machines)
+    return _even(spec, workload, max(1, num_slots))
+
+
+def machines_of(spec: RunSpec, rooms: Sequence[tuple[Node, int]]) -> list[Machine]:
+    """Return nodes with free slots as planning knows them."""
+    return [
         machine_of(node.id, count, node.profile, precision=spec.train.precision)
         for node, count in rooms
         if count
     ]
-    if can_tell_apart(machines) and num_slots <= MAX_SLOTS:
-        return _planned(spec, workload, machines)
-    return _even(spec, workload, max(1, num_slots))
 
 
 def can_tell_apart(machines: Sequence[Machine]) -> bool:
