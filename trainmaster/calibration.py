@@ -31,7 +31,7 @@ class LinkFigure(Message):
 
     Attributes:
         residual: by how much the fit is off for the size that it suits worst, as a share.
-        message_s: bytes of a message -> median seconds.
+        message_s: bytes of a message -> seconds, of the fastest.
     """
 
     latency_s: Share

@@ -24,6 +24,9 @@ LEAST_LATENCY_S = 5e-5
 UNSTEADY = 0.1
 """From so large a spread on a figure is told to be uncertain."""
 
+BENT = 0.5
+"""From so large a residual on a link is told not to be as the line says."""
+
 OLD_S = 30 * 24 * 3600.0
 """From such an age on a calibration is told to be old."""
 
@@ -74,6 +77,13 @@ def machine_of(
     doubts = []
     if flops is not None and flops["spread"] >= UNSTEADY:
         doubts.append(f"the FLOP/s of {name} spread by {flops['spread']:.0%} as they were measured")
+    bent = [
+        str(peer)
+        for peer, link in (found.get("links") or {}).items()
+        if link.get("residual", 0.0) >= BENT
+    ]
+    if bent:
+        doubts.append(f"no line fits what messages from {name} to {', '.join(bent)} took")
     if found and found["age_s"] > OLD_S:
         doubts.append(f"{name} was calibrated {found['age_s'] / 86400:.0f} days ago")
     return Machine(

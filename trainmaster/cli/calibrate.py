@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.asking import answered
-from trainmaster.cli.quantities import bytes_text, duration_text
+from trainmaster.cli.quantities import bytes_text
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
 from trainmaster.errors import ConflictError, TrainmasterError, UserError
@@ -76,7 +76,7 @@ def _tell(session: Session, found: list[dict[str, Any]]) -> None:
                 or "-",
                 "-"
                 if figures["layer_time_s"] is None
-                else duration_text(figures["layer_time_s"]["value"]),
+                else f"{figures['layer_time_s']['value'] * 1e3:.3g} ms",
                 _rate(figures["memory_bytes_per_s"]),
                 _rate(figures["to_device_bytes_per_s"]),
             ]

@@ -13,7 +13,7 @@ from tests.fakes import snapshots as at
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec
 
 
-def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None, **more):
+def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None):
     told = {
         "age_s": 60.0,
         "flops": {"float32": {"value": value, "spread": 0.01}},
@@ -22,7 +22,7 @@ def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None
             for peer, (latency, rate) in (links or {}).items()
         },
     }
-    return {"calibration": {**told, **more}}
+    return {"calibration": told}
 
 
 def test_what_was_measured_is_planned_with():
@@ -73,10 +73,13 @@ def test_a_calibrated_cluster_gets_shares_that_suit_it():
 
 def test_doubtful_measurements_are_told():
     shaky = {"float32": {"value": 4e10, "spread": 0.3}}
-    one = machine_of("oak", 1, calibrated(4e10, flops=shaky, age_s=40 * 86400.0))
+    bent = {"elm": {"latency_s": 0.1, "bytes_per_s": 1e6, "residual": 0.6}}
+    told = {"flops": shaky, "links": bent, "age_s": 40 * 86400.0}
+    one = machine_of("oak", 1, {"calibration": told})
     told = fleet_scenario([one], spec(), WORKLOAD).warnings
     assert any("the FLOP/s of oak spread by 30%" in each for each in told)
     assert any("oak was calibrated 40 days ago" in each for each in told)
+    assert any("from oak to elm" in each for each in told)
 
 
 def test_eight_nodes_of_seven_kinds_are_tried_to_the_end_and_a_search_ends_when_it_is_told():
