@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.documents import problems_in, read_document, read_text
+from trainmaster.cli.gantt import chart
 from trainmaster.cli.parts import CHECKOUT, require_application
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
@@ -34,6 +35,7 @@ def plan(
             "--cluster", metavar="FILE", help="Its nodes instead of those that are connected."
         ),
     ] = None,
+    gantt: Annotated[bool, typer.Option("--gantt", help="Draw the predicted step.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell the best plan, what it will take, and why."""
@@ -51,6 +53,10 @@ def plan(
         session.output.json(found)
     else:
         _tell(session, found)
+        if gantt:
+            session.output.line()
+            for line in chart(found["gantt"], found["step_time_s"]):
+                session.output.line(line)
 
 
 def _for_scenario(session: Session, path: str) -> dict[str, Any]:

@@ -82,3 +82,11 @@ def test_what_goes_together(words: list[str], expected: str):
     done = command("plan", *words)
     assert done.status == 2
     assert expected in done.stderr
+
+
+def test_the_predicted_step_is_drawn_where_that_is_asked(spec: Path):
+    bar = {"pipeline": 0, "stage": 1, "kind": "F", "micro_batch": 0, "start_s": 0.0, "end_s": 0.5}
+    found = {**FOUND, "gantt": {"bars": [bar], "complete": True}}
+    done = command("plan", "--spec", spec, "--gantt", answers={"POST /v1/plan": [found]})
+    assert "  0   1  FFFF" in done.stdout
+    assert "FFFF" not in command("plan", "--spec", spec, answers={"POST /v1/plan": [found]}).stdout
