@@ -24,7 +24,7 @@ TRAINMASTER = Path(sys.executable).with_name("trainmaster")
 TERMINAL = {"succeeded", "failed", "stopped", "paused"}
 T = TypeVar("T")
 
-OAK = {"name": "oak", "slots": 4, "emulate": {"layer_time_s": 0.002}}
+OAK = {"name": "oak", "slots": 4, "emulate": {"layer_time_s": 0.0035}}
 """The node of a ring. Its device sleeps rather than computes, some 100 ms a step, so that a story
 goes as fast on a busy machine as on an idle one.
 """

@@ -35,7 +35,7 @@ def test_stop_takes_a_checkpoint_and_a_stopped_run_resumes_from_it(ring: Ring, c
 def test_a_checkpoint_or_a_timeline_on_request_is_there_when_the_command_returns(
     ring: Ring, corpus: Path, tmp_path: Path
 ):
-    run = ring.submit(tiny("asked", corpus, steps=250))
+    run = ring.submit(tiny("asked", corpus, steps=600))
     ring.wait_for_step(run, 12)
     before = {each["id"] for each in ring.json("checkpoints", run)}
     ring.json("checkpoint", run)
