@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dashboard.charts.panels import Panel
 
 LOW, MIDDLE, HIGH = "#2E86DE", "rgba(127,138,153,.12)", "#E69F00"
-FULL_AT = 0.5
+FULL_AT = 0.3
 """How far from the median, as a share of it, is shown in full colour."""
 MOST_WRITTEN = 24
 """With more columns than this the values are told when pointed at, not written."""
@@ -69,8 +69,13 @@ def heat_panel(
     layout: dict[str, Any] = {
         "uirevision": revision,
         "margin": {"l": 150, "r": 12, "t": 8, "b": 30},
-        "xaxis": {"type": "category", "fixedrange": True},
-        "yaxis": {"type": "category", "fixedrange": True, "autorange": "reversed"},
+        "xaxis": {"type": "category", "fixedrange": True, "showgrid": False},
+        "yaxis": {
+            "type": "category",
+            "fixedrange": True,
+            "autorange": "reversed",
+            "showgrid": False,
+        },
         "showlegend": False,
     }
     empty = not known.any()

@@ -14,12 +14,12 @@ import numpy as np
 from dashboard.charts.arrays import packed_integers, packed_steps, packed_values
 from dashboard.charts.marks import Mark
 from dashboard.charts.palette import ABANDONED, BAD, MARK, SURVIVING, rank_line
-from dashboard.charts.series import Series, surviving, with_breaks
+from dashboard.charts.series import Series, smoothed, surviving, with_breaks
 
 Panel = dict[str, Any]
 Words = Mapping[str, str]
 """What a panel says in the reader's language: surviving, abandoned, non_finite, step, generation,
-rank, empty and median."""
+rank, empty, median and smoothed."""
 
 Extent = tuple[int, int]
 """First and last step that a panel shows when it is not zoomed, so that panels stand in line."""
@@ -39,11 +39,20 @@ def run_panel(
     marks: Sequence[Mark] = (),
     extent: Extent | None = None,
     log: bool = False,
+    keep: float = 0.0,
     revision: str = "",
 ) -> Panel:
-    """Return a panel of one run-level metric: the surviving lineage in colour, others grey."""
+    """Return a panel of one run-level metric: the surviving lineage in colour, others grey.
+
+    Args:
+        keep: above 0, the lineage is smoothed (`dashboard.charts.series.smoothed`), with what was
+            measured faintly behind it.
+    """
     alive = surviving(series, survivors)
     traces = [_line(series.where(alive), words["surviving"], words)]
+    if keep:
+        traces[0] |= {"opacity": 0.3, "hoverinfo": "skip", "hovertemplate": None}
+        traces.append(_line(smoothed(series.where(alive), keep), words["smoothed"], words))
     if not alive.all():
         # On top: steps that were redone exactly would hide it.
         traces.append(_line(series.where(~alive), words["abandoned"], words, dead=True))
@@ -53,7 +62,7 @@ def run_panel(
     if marks:
         traces.append(_marks(marks))
     layout = _layout(unit, words, marks, extent=extent, log=log, revision=revision)
-    layout["showlegend"] = not alive.all()
+    layout["showlegend"] = not alive.all() or bool(keep)
     return _panel(
         name, title, _alt(title, unit, series.where(alive)), traces, layout, words, series
     )

@@ -6,7 +6,7 @@ Legend: shapes are [N] for N points; a point is (generation, step, value).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,19 @@ def with_breaks(series: Series) -> Series:
         np.insert(series.measured, at, False),
         series.downsampled,
     )
+
+
+def smoothed(series: Series, keep: float) -> Series:
+    """Return the series as its moving average, in which each value keeps the share `keep` of those
+    before it. What is not finite stays a gap, and does not count.
+    """
+    total = weight = 0.0
+    values = series.values.copy()
+    for place in np.flatnonzero(np.isfinite(values)).tolist():
+        total = keep * total + (1.0 - keep) * float(values[place])
+        weight = keep * weight + (1.0 - keep)
+        values[place] = total / weight
+    return replace(series, values=values)
 
 
 def extent(all_series: Iterable[Series]) -> tuple[int, int] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import streamlit as st
 
 from dashboard.data import Json
 from dashboard.formats import instant
 from dashboard.session import Session
+from dashboard.sought import holds
 from dashboard.widgets.table import Column, Row, cell, table
 from dashboard.widgets.text import title
 
@@ -26,7 +25,7 @@ def show(session: Session) -> None:
 def _entries(session: Session, sought: str) -> None:
     t = session.t
     with session.guarded():
-        entries = [each for each in session.reader.audit() if holds(each, sought)]
+        entries = [each for each in session.reader.audit() if holds(_text(each), sought)]
         table(
             [
                 Column("at", t("column.time"), "right"),
@@ -57,7 +56,5 @@ def _row(session: Session, entry: Json) -> Row:
     )
 
 
-def holds(entry: Mapping[str, object], sought: str) -> bool:
-    """Whether every word that is sought stands somewhere in the entry."""
-    text = " ".join(str(value) for value in entry.values()).casefold()
-    return all(word in text for word in sought.casefold().split())
+def _text(entry: Json) -> str:
+    return " ".join(str(value) for value in entry.values())

@@ -11,6 +11,7 @@ from dashboard import states
 from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, number, ratio_of
 from dashboard.session import Session
+from dashboard.sought import holds
 from dashboard.views import go
 from dashboard.widgets.table import Column, Row, cell, table
 from dashboard.widgets.text import section, title
@@ -21,10 +22,11 @@ COMMANDS = "trainmaster submit examples/stdlib_gpt.yaml\ntrainmaster runs"
 def show(session: Session) -> None:
     """Show the runs; a fresh installation shows what to do next."""
     title(session.t("fleet.title"), small=session.t("fleet.lead"))
-    session.live(lambda: _runs(session), key="fleet", every_s=session.refresh_s)
+    sought = st.text_input(session.t("fleet.sought"), key="fleet-sought") or ""
+    session.live(lambda: _runs(session, sought), key="fleet", every_s=session.refresh_s)
 
 
-def _runs(session: Session) -> None:
+def _runs(session: Session, sought: str) -> None:
     t = session.t
     with session.guarded():
         runs = session.reader.runs()
@@ -42,10 +44,21 @@ def _runs(session: Session) -> None:
             Column("newest", t("column.newest"), "right"),
         ]
         now = session.now()
-        rows = [_row(session, run, firing, now) for run in runs]
-        pressed = table(columns, rows, key="runs", caption=t("fleet.title"), empty="")
+        rows = [
+            _row(session, run, firing, now) for run in runs if holds(_text(session, run), sought)
+        ]
+        pressed = table(
+            columns, rows, key="runs", caption=t("fleet.title"), empty=t("fleet.none_found")
+        )
         if pressed is not None:
             go.to_run(session, pressed.id)
+
+
+def _text(session: Session, run: Json) -> str:
+    """Return that by which a run is found: its id, name, state in either language, and reason."""
+    state = str(run["state"])
+    told = [run["id"], run.get("name"), state, session.t.word("run.state", state)]
+    return " ".join(str(each) for each in (*told, run.get("because")))
 
 
 def _row(session: Session, run: Json, firing: Sequence[Json], now: datetime) -> Row:

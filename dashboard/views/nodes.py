@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
+import numpy as np
 import streamlit as st
 
 from dashboard import states
+from dashboard.charts.heat import heat_panel
 from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, size
+from dashboard.links import links_of
 from dashboard.session import Session
+from dashboard.widgets.charts import charts
 from dashboard.widgets.table import Column, Row, action, actions, cell, table
 from dashboard.widgets.text import section, title
 
@@ -50,10 +55,32 @@ def _nodes(session: Session) -> None:
             caption=t("nodes.title"),
             empty="",
         )
+        _links(session, nodes)
     if pressed is not None:
         path = f"/v1/nodes/{quote(pressed.id, safe='')}/{pressed.verb}"
         session.act("nodes", lambda: session.api.post(path, {}))
         st.rerun(scope="fragment")
+
+
+def _links(session: Session, nodes: Sequence[Json]) -> None:
+    """Show latency and bandwidth from each node (row) to each other (column), where known."""
+    t = session.t
+    found = links_of(nodes)
+    if found is None:
+        return
+    panels = [
+        heat_panel(
+            name,
+            t(f"nodes.{name}"),
+            found.nodes,
+            found.nodes,
+            values,
+            [["" if np.isnan(each) else f"{each:.3g}" for each in line] for line in values],
+            words={"median": t("charts.median"), "empty": t("charts.empty")},
+        )
+        for name, values in (("latency_ms", found.latency_ms), ("mbps", found.mbps))
+    ]
+    charts(panels, key="links", revision="links", t=t)
 
 
 def _row(session: Session, node: Json) -> Row:
@@ -76,7 +103,11 @@ def _row(session: Session, node: Json) -> Row:
             or NOTHING,
             "labels": cell(
                 ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or NOTHING,
-                sub=", ".join(f"{key}: {value}" for key, value in sorted(profile.items())),
+                sub=", ".join(
+                    f"{key}: {value}"
+                    for key, value in sorted(profile.items())
+                    if not isinstance(value, dict)
+                ),
             ),
             "taken": _taken(node),
             "do": actions(

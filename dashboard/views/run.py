@@ -18,7 +18,7 @@ from trainmaster.errors import TrainmasterError
 STALE_AFTER_S = 30.0
 RECOVERY_CHECK_S = 3.0
 SETTLES_WITHIN_S = 15.0
-SECTIONS = ("checkpoints", "pipeline", "events", "alerts", "ranks", "spec")
+SECTIONS = ("checkpoints", "pipeline", "events", "alerts", "ranks", "logs", "spec")
 
 
 def show(session: Session) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import streamlit as st
 
 from dashboard.charts.heat import heat_panel
 from dashboard.charts.marks import alert_marks, generation_marks
@@ -33,8 +34,11 @@ WORDS = (
     "rank",
     "empty",
     "median",
+    "smoothed",
 )
 _RATIOS = {"utilization_ratio", "memory_used_ratio", "bubble_ratio"}
+_POSITIVE = {"loss", "grad_norm"}
+SMOOTHING: Mapping[str, float] = {"off": 0.0, "some": 0.9, "much": 0.99}
 _MEBI = 1 << 20
 
 
@@ -55,7 +59,23 @@ def show(session: Session, run_id: str) -> None:
             *_rank_panels(session, run, series),
             *_heat(session, ranks, series),
         ]
+        _choices(session)
         charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
+
+
+def _choices(session: Session) -> None:
+    """Let the reader choose how curves are drawn; what is chosen holds from the next look on."""
+    t = session.t
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.segmented_control(
+            t("charts.smoothing"),
+            list(SMOOTHING),
+            default="off",
+            required=True,
+            format_func=lambda name: t(f"charts.smoothing.{name}"),
+            key="smoothing",
+        )
+        st.toggle(t("charts.log"), key="log")
 
 
 def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -> list[Panel]:
@@ -75,6 +95,8 @@ def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) ->
             words=words(session),
             marks=marks,
             extent=extent(series.values()),
+            log=bool(st.session_state.get("log")) and metric in _POSITIVE,
+            keep=SMOOTHING[str(st.session_state.get("smoothing") or "off")],
             revision=str(run["id"]),
         )
         for metric in RUN_METRICS

@@ -10,7 +10,7 @@ import yaml
 from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, number
 from dashboard.session import Session
-from dashboard.views import alerts, run_checkpoints, run_pipeline
+from dashboard.views import alerts, run_checkpoints, run_logs, run_pipeline
 from dashboard.widgets.table import Column, Row, table
 
 _MOST_DETAILS = 6
@@ -128,5 +128,6 @@ _SECTIONS: Mapping[str, Callable[[Session, Json], None]] = {
     "alerts": _alerts,
     "pipeline": run_pipeline.show,
     "ranks": _ranks,
+    "logs": run_logs.show,
     "spec": _spec,
 }

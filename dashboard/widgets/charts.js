@@ -51,7 +51,9 @@ function settings(words) {
 function draw(grid, id) {
   const { Plotly, root } = grid;
   const { plot, panel } = grid.panels.get(id);
-  return Plotly.react(plot, panel.traces, themed(panel, root, grid.range), settings(grid.words));
+  const ink = getComputedStyle(root).getPropertyValue("--st-text-color").trim() || getComputedStyle(root).color;
+  const traces = panel.traces.map((trace) => (trace.type === "heatmap" ? { ...trace, textfont: { color: ink } } : trace));
+  return Plotly.react(plot, traces, themed(panel, root, grid.range), settings(grid.words));
 }
 
 function relayout(grid, id, change) {

@@ -16,6 +16,30 @@ def test_runs_are_compared_by_an_address(
     expect(page.locator("h1.tm-title")).to_have_text("done one")
 
 
+def test_runs_are_sought_by_words_in_either_language(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/?lang=zh-CN")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    sought = page.get_by_role("textbox")
+    sought.fill("已失败 signal")
+    sought.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator('tr[data-id="r0"]')).to_be_visible()
+
+
+def test_the_last_lines_of_a_rank_are_sought(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    log_in(page, dashboard_url, TOKEN, "/run?run=r1")
+    page.get_by_role("radio", name="Logs").click()
+    expect(page.get_by_text("step 99 of rank 0")).to_be_visible()
+    page.get_by_role("textbox", name="Only lines with").fill("step 42")
+    page.get_by_role("textbox", name="Only lines with").press("Enter")
+    expect(page.get_by_text("step 99 of rank 0")).to_be_hidden()
+    expect(page.get_by_text("step 42 of rank 0")).to_be_visible()
+
+
 def test_the_planner_is_asked_and_says_why(
     page: Page, dashboard_url: str, control: FakeControl
 ) -> None:

@@ -216,6 +216,9 @@ class FakeControl:
                     }
                     for each in self.of_run(self.checkpoints, run.id)
                 ]
+            case ["logs"]:
+                rank = query["rank"]
+                return {"lines": [f"step {step} of rank {rank}" for step in range(100)]}
             case ["timelines"]:
                 return [{**each, "ranks": len(each["ranks"])} for each in self.timelines]
             case ["timelines", step]:

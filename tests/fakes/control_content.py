@@ -161,7 +161,7 @@ def nodes() -> list[Json]:
             "state": "present",
             "slots": 4,
             "devices": [{"kind": "cpu", "name": "2 cores", "memory_bytes": 24 << 30}],
-            "profile": {"speed": 0.5},
+            "profile": {"speed": 0.5, "links": {"node-b": {"latency_ms": 2.0, "mbps": 1000}}},
             "labels": {"room": "east"},
             "last_seen_at": at(0.4),
             "cordoned": False,

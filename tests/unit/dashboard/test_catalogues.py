@@ -41,6 +41,8 @@ BUILT = {
     *(f"pipeline.word.{name}" for name in run_pipeline.WORDS),
     *(f"pipeline.{name}" for name in (*run_pipeline.RATIOS, "measured", "planned")),
     *(f"steer.{part}.timeline" for part in ("help", "why")),
+    *(f"charts.smoothing.{name}" for name in run_charts.SMOOTHING),
+    *(f"nodes.{name}" for name in ("latency_ms", "mbps")),
     *(f"copy.tier.{tier}" for tier in ("local", "store")),
     *(f"copy.state.{state}" for state in ("due", "stored", "bad", "retired")),
 }

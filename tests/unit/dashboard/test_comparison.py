@@ -1,7 +1,7 @@
 from dashboard.charts.panels import overlay_panel
 from dashboard.charts.series import Series
 from dashboard.comparison import differences, lowest
-from dashboard.views.audit import holds
+from dashboard.sought import holds
 
 
 def series(*values: object) -> Series:
@@ -34,7 +34,7 @@ def test_lines_of_runs_are_told_apart_and_their_names_escaped() -> None:
 
 
 def test_an_entry_is_found_by_words_anywhere_in_it() -> None:
-    entry = {"id": 3, "actor": "token:Admin", "action": "pause_requested", "target": "r1"}
+    entry = "3 token:Admin pause_requested r1"
     assert holds(entry, "admin r1")
     assert holds(entry, "")
     assert not holds(entry, "admin r2")

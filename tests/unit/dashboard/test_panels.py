@@ -21,6 +21,7 @@ WORDS = {
     "rank": "rank",
     "empty": "no samples yet",
     "median": "median",
+    "smoothed": "smoothed",
 }
 TYPES = {"i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
@@ -155,3 +156,11 @@ def test_rank_lines_repeat_only_after_32() -> None:
 def test_panels_of_a_run_show_the_same_steps() -> None:
     axis = panel(forked(), extent=(1, 9))["layout"]["xaxis"]
     assert axis["autorangeoptions"] == {"include": [1, 9], "clipmin": 1, "clipmax": 9}
+
+
+def test_a_smoothed_line_has_what_was_measured_faintly_behind_it() -> None:
+    raw, smooth, *_ = panel(series((2, 1, 4.0), (2, 2, 0.0), (2, 3, 0.0)), keep=0.5)["traces"]
+    assert raw["opacity"] < 1
+    assert unpacked(raw["y"]) == [4.0, 0.0, 0.0]
+    assert unpacked(smooth["y"]) == pytest.approx([4.0, 4 / 3, 4 / 7])
+    assert smooth["name"] == "smoothed"

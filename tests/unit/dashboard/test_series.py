@@ -2,7 +2,15 @@ import math
 
 import numpy as np
 
-from dashboard.charts.series import OPEN_END, Series, extent, lineage, surviving, with_breaks
+from dashboard.charts.series import (
+    OPEN_END,
+    Series,
+    extent,
+    lineage,
+    smoothed,
+    surviving,
+    with_breaks,
+)
 
 
 def series(*points: tuple[int, int, object]) -> Series:
@@ -77,3 +85,10 @@ def test_the_extent_spans_all_series_and_is_unknown_for_a_single_step() -> None:
     assert extent([series((1, 5, 1.0)), series((1, 2, 1.0), (1, 3, 1.0)), series()]) == (2, 5)
     assert extent([series((1, 5, 1.0))]) is None
     assert extent([]) is None
+
+
+def test_smoothing_keeps_gaps_and_leaves_what_is_not_finite_out() -> None:
+    smooth = smoothed(series((1, 1, 2.0), (1, 2, "NaN"), (1, 3, 4.0), (1, 4, "Infinity")), 0.5)
+    assert smooth.values[[0, 2]].tolist() == [2.0, 10 / 3]
+    assert np.isnan(smooth.values[1])
+    assert np.isinf(smooth.values[3])

@@ -2,6 +2,7 @@ import numpy as np
 
 from dashboard.charts.gantt import MOST_BARS, gantt_panel, span
 from dashboard.charts.heat import deviation, heat_panel, told_extremes
+from dashboard.links import links_of
 from dashboard.views.run_pipeline import WORDS
 
 SAID = {name: name for name in WORDS}
@@ -59,3 +60,18 @@ def test_a_heat_map_writes_its_values_and_escapes_what_it_is_told() -> None:
     assert trace["text"] == texts
     assert "&lt;b&gt;" in trace["hovertext"][0][0]
     assert panel["alone"]
+
+
+def test_a_link_that_was_measured_stands_before_what_its_node_says() -> None:
+    stated = {"b": {"latency_ms": 2.0, "mbps": None}, "gone": {"latency_ms": 9.0}}
+    measured = {"links": {"a": {"latency_s": 0.003, "bytes_per_s": 1e6}}}
+    nodes = [
+        {"id": "a", "profile": {"links": stated}},
+        {"id": "b", "profile": {"links": {"a": {"latency_ms": 7.0}}, "calibration": measured}},
+    ]
+    found = links_of(nodes)
+    assert found is not None
+    assert found.latency_ms[0, 1] == 2.0
+    assert np.isnan(found.mbps[0, 1])
+    assert (found.latency_ms[1, 0], found.mbps[1, 0]) == (3.0, 8.0)
+    assert links_of([{"id": "a"}, {"id": "b", "profile": None}]) is None
