@@ -11,7 +11,7 @@ import streamlit as st
 from dashboard import states
 from dashboard.charts.heat import heat_panel
 from dashboard.data import Json
-from dashboard.formats import NOTHING, instant, size
+from dashboard.formats import NOTHING, instant, number, size
 from dashboard.links import links_of
 from dashboard.session import Session
 from dashboard.widgets.charts import charts
@@ -75,7 +75,7 @@ def _links(session: Session, nodes: Sequence[Json]) -> None:
             found.nodes,
             found.nodes,
             values,
-            [["" if np.isnan(each) else f"{each:.3g}" for each in line] for line in values],
+            [["" if np.isnan(each) else number(float(each)) for each in line] for line in values],
             words={"median": t("charts.median"), "empty": t("charts.empty")},
         )
         for name, values in (("latency_ms", found.latency_ms), ("mbps", found.mbps))
