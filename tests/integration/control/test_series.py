@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +20,11 @@ from control.db.sealing import Sizes, Tail
 from control.db.segments import surviving, whole
 from control.db.several import several
 from tests.fakes import snapshots
+from tests.integration.control.api import plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
 from trainmaster.errors import UserError
+from trainmaster.home import Home
 from trainmaster.rule import Rule
 
 SMALL = Sizes(chunk_rows=5, many_chunks=1, block_rows=8, tail_rows=3, least_rows=4)
@@ -260,3 +263,18 @@ def test_several_series_are_thinned_one_by_one(scene: Scene) -> None:
     assert [each["downsampled"] for each in told["series"]] == [True, False]
     with scene.db.read() as connection, pytest.raises(UserError):
         several(connection, scene.run, [("loss", 0), ("colour", None)])
+
+
+def test_a_viewer_reads_several_series_in_one_request(
+    scene: Scene, db: Database, clock: FakeClock, tmp_path: Path
+) -> None:
+    tell(scene, range(1, 5), loss=2.0)
+    with plane(db, Home(tmp_path / "home"), clock) as here:
+        viewer = here.people["viewer"]
+        path = f"/v1/runs/{scene.run}/series"
+        told = viewer.post(path, {"series": [{"metric": "loss"}, {"metric": "lr", "rank": 0}]})
+        assert [each["columns"]["step"] for each in told["series"]] == [[1, 2, 3, 4]] * 2
+        assert told["series"][1]["columns"]["value"] == [None] * 4
+        viewer.post(path, {"series": []}, expect=422)
+        viewer.post(path, {"series": [{"metric": "colour"}]}, expect=400)
+        viewer.post("/v1/runs/none/series", {"series": [{"metric": "loss"}]}, expect=404)
