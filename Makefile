@@ -10,7 +10,7 @@ FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption campaign-drills check fmt docs lock bench-ingest bench-restore bench-fleet bench-bubble bench-monitoring clean
+.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption campaign-drills campaign-planner check fmt docs lock bench-ingest bench-restore bench-fleet bench-bubble bench-monitoring clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ campaign-corruption: setup ## damage a checkpoint in 1,000 random ways; none may
 
 campaign-drills: setup ## every kind of fault live on a small run: noticed when, done what, cost what (NAMES="kill hang")
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns.drills --write $(if $(NAMES),--only $(NAMES))
+
+campaign-planner: setup ## plans for emulated clusters, predicted and run (ten minutes, on a machine that does nothing else)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaigns.planner --write
 
 fmt: setup ## format, and repair what ruff can repair
 	$(BIN)/ruff format
