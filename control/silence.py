@@ -43,6 +43,7 @@ def watch(turn: Turn) -> None:
                 "alert_resolved",
                 f"{scope.capitalize()} {over}.",
                 rule=RULE,
+                scope=scope,
                 first_bad_step=alert.first_bad_step,
             )
     for scope, (node, last, newest) in silent.items():
@@ -54,6 +55,7 @@ def watch(turn: Turn) -> None:
             f"{scope.capitalize()} on {node} has told nothing beyond step {last}, while others are "
             f"at step {newest}: means are without it. See its agent's log and its disk.",
             rule=RULE,
+            scope=scope,
             first_bad_step=last + 1,
             severity="warning",
         )

@@ -98,6 +98,7 @@ def _open(turn: Turn, attempt: Attempt, hang: Hang) -> None:
         "alert_firing",
         because,
         rule=RULE,
+        scope=change.scope,
         first_bad_step=hang.step,
         severity="critical",
         drill=drill.fault if drill else None,
@@ -122,7 +123,13 @@ def _settle(turn: Turn, attempt: Attempt, alert: Alert) -> None:
         )
     )
     told = f"The hang of {alert.scope} is over: {over}."
-    turn.tell("alert_resolved", told, rule=RULE, first_bad_step=alert.first_bad_step)
+    turn.tell(
+        "alert_resolved",
+        told,
+        rule=RULE,
+        scope=alert.scope,
+        first_bad_step=alert.first_bad_step,
+    )
     for incident in turn.snapshot.incidents:
         if healed and incident.id == alert.incident and incident.rule == RULE:
             lasted_s = round((turn.now - incident.opened_at).total_seconds(), 3)

@@ -85,7 +85,8 @@ def account_of(
         spent = dict(client.get(f"/v1/runs/{run}/goodput"))
         cost = dict(client.get(f"/v1/runs/{run}/recoveries"))
         incidents = list(client.get(f"/v1/runs/{run}/incidents"))
-    seen = first(ring, run, sign, at)
+    signs = shown_after(ring, run, sign, at)
+    seen = signs[0] if signs else None
     closed = [each["mttr_s"] for each in incidents if each["mttr_s"] is not None]
     buckets = {
         name: seconds
@@ -102,7 +103,7 @@ def account_of(
         wrong = (*wrong, f"it was not noticed by {' or '.join(sign.kinds)}")
     return Account(
         fault=fault,
-        noticed="-" if seen is None else _named(seen),
+        noticed=_named(signs),
         noticed_after_s=None if seen is None else (instant(seen["at"]) - at).total_seconds(),
         done=_done(shown, incidents, warned=seen is not None and seen["kind"] == "alert_firing"),
         mttr_s=cost["mttr_p50_s"],
@@ -121,10 +122,11 @@ def account_of(
     )
 
 
-def first(ring: Ring, run: str, sign: Sign, after: datetime) -> Json | None:
-    """Return the first event after an instant that shows `sign`."""
-    events = [each for each in ring.events(run) if sign.is_shown_by(each)]
-    return next((each for each in events if instant(each["at"]) >= after), None)
+def shown_after(ring: Ring, run: str, sign: Sign, after: datetime) -> list[Json]:
+    """Return the events after an instant that show `sign`, oldest first."""
+    return [
+        each for each in ring.events(run) if sign.is_shown_by(each) and instant(each["at"]) >= after
+    ]
 
 
 def fired_at(ring: Ring, run: str) -> datetime | None:
@@ -137,9 +139,16 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _named(event: Json) -> str:
-    rule = event["data"].get("rule")
-    return f"alert `{rule}`" if rule is not None else f"`{event['kind']}`"
+def _named(signs: list[Json]) -> str:
+    """Return the first event and, of a rule that names members, whom it named, in order."""
+    if not signs:
+        return "-"
+    rule = signs[0]["data"].get("rule")
+    if rule is None:
+        return f"`{signs[0]['kind']}`"
+    scopes = dict.fromkeys(each["data"].get("scope") or "run" for each in signs)
+    named = ", ".join(scopes)
+    return f"alert `{rule}`" + (f" ({named})" if named != "run" else "")
 
 
 def _done(shown: Json, incidents: list[Json], *, warned: bool) -> str:

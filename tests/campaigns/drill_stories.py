@@ -17,20 +17,24 @@ from typing import Any
 
 import httpx
 
-from tests.campaigns.drill_account import Account, Sign, account_of, fired_at, first
+from tests.campaigns.drill_account import Account, Sign, account_of, fired_at, shown_after
 from tests.campaigns.shut_door import Door
 from tests.scenarios.ring import OAK, Ring, running, tiny, until
 from tests.services.private_server import PrivateServer, free_port
 from tests.services.s3 import Bucket
 
 CUT_S = 150
+CUT_ALONE_S = 40
 AWAY_S = 25.0
 DISK_MIB = 32
+MOST_GENERATIONS = 8
 KEEP_ALL = 100
 """So many checkpoints that none is retired: what is retired would make room on a full disk."""
 
 TWO_NODES = [{**OAK, "slots": 2}, {**OAK, "name": "elm", "slots": 2}]
-SLOW_NODES = [{**each, "emulate": {"layer_time_s": 0.01}} for each in TWO_NODES]
+SLOW = {"layer_time_s": 0.01}
+SLOW_NODES = [{**each, "emulate": SLOW} for each in TWO_NODES]
+SLOW_NODE = [{**OAK, "emulate": SLOW}]
 
 RESTARTED = Sign(("run_recovering",))
 
@@ -102,6 +106,23 @@ def killed(home: Path, corpus: Path) -> Account:
         return story.account(ring, run)
 
 
+def killed_again_and_again(home: Path, corpus: Path) -> Account:
+    """Every generation dies before it has committed: the run stops rather than go in a circle."""
+    story = Story(home, corpus, "rank 3 killed in every generation", RESTARTED)
+    with story.ring() as ring:
+        run = story.begin(ring, steps=500, until_step=25, checkpoint={"every_steps": 100})
+        story.inflict()
+        killed = 0
+        while (shown := ring.show(run))["state"] != "failed":
+            if shown["state"] == "running" and shown["generation"] > killed:
+                killed = shown["generation"]
+                os.kill(shown["ranks"][3]["pid"], signal.SIGKILL)
+            assert killed <= MOST_GENERATIONS, "it goes in a circle"
+            time.sleep(0.1)
+        story.check(shown["code"] == "budget_exhausted", f"it ended as {shown['code']}")
+        return story.account(ring, run)
+
+
 def hung(home: Path, corpus: Path) -> Account:
     story = Story(home, corpus, "drill hang of rank 2", Sign(("alert_firing",), "hang"))
     with story.ring() as ring:
@@ -118,8 +139,10 @@ def slowed(home: Path, corpus: Path) -> Account:
         run = story.begin(ring, steps=300, until_step=40)
         story.drill(ring, run, "slow", "--rank", 2, "--for", "20s")
         done = story.wait_for_end(ring, run)
-        named = {each["scope"] for each in ring.json("alerts", run) if each["rule"] == "slow rank"}
-        story.check(named == {"rank 2"}, f"named as slow: {sorted(named)}")
+        assert story.at is not None
+        # On a busy machine others are slow now and then as well, and are named in their turn.
+        named = [each["data"]["scope"] for each in shown_after(ring, run, sign, story.at)]
+        story.check(named[:1] == ["rank 2"], f"named as slow: {named}")
         story.check(done["generation"] == 1, "a rule that only warns did something")
         return story.account(ring, run)
 
@@ -144,12 +167,26 @@ def spiked(home: Path, corpus: Path) -> Account:
         return story.account(ring, run)
 
 
+def spiked_unclipped(home: Path, corpus: Path) -> Account:
+    """Plain descent without clipping: the weights are thrown far off, and do not come back."""
+    sign = Sign(("alert_firing",), "loss spike")
+    story = Story(home, corpus, "the same without clipping, under plain sgd", sign)
+    with story.ring() as ring:
+        optimizer = {"name": "sgd", "lr": 6e-4, "warmup_steps": 5}
+        run = story.begin(ring, steps=220, until_step=95, train={"optimizer": optimizer})
+        story.drill(ring, run, "spike", "--rank", 1)
+        done = story.wait_for_end(ring, run)
+        story.check(done["generation"] >= 2, "it was not rolled back")
+        story.check(bool(done["attempts"][-1]["skip"]), "nothing was changed")
+        return story.account(ring, run)
+
+
 def corrupted(home: Path, corpus: Path) -> Account:
     """The damaged checkpoint is the newest when a rank dies."""
     sign = Sign(("checkpoint_quarantined", "restore_failed"))
     story = Story(home, corpus, "drill corrupt, then rank 3 killed", sign)
     with story.ring() as ring:
-        run = story.begin(ring, steps=120, until_step=25, checkpoint={"memory": "off"})
+        run = story.begin(ring, steps=300, until_step=25, checkpoint={"memory": "off"})
         story.drill(ring, run, "corrupt")
         bad = ring.events(run, "drill_fired")[0]["data"]["step"]
         os.kill(ring.show(run)["ranks"][3]["pid"], signal.SIGKILL)
@@ -173,6 +210,21 @@ def disconnected(home: Path, corpus: Path) -> Account:
         ring.wait_for(run, "running", within_s=CUT_S + 60)
         done = story.wait_for_end(ring, run)
         story.at = fired_at(ring, run)  # told by the agent, once it could speak again
+        story.check(done["generation"] == 1, "a run that trained on was restarted")
+        return story.account(ring, run)
+
+
+def disconnected_alone(home: Path, corpus: Path) -> Account:
+    """No other node can say that it lives; its heartbeat in the store does, and that is enough."""
+    fault = f"drill disconnect of the only node for {CUT_ALONE_S} s"
+    story = Story(home, corpus, fault, Sign(("run_unreachable",)))
+    with story.ring(SLOW_NODE) as ring:
+        run = story.begin(ring, steps=140, until_step=12)
+        ring.json("drill", run, "disconnect", "--for", f"{CUT_ALONE_S}s")
+        ring.wait_for(run, "unreachable")
+        ring.wait_for(run, "running", within_s=CUT_ALONE_S + 60)
+        done = story.wait_for_end(ring, run)
+        story.at = fired_at(ring, run)
         story.check(done["generation"] == 1, "a run that trained on was restarted")
         return story.account(ring, run)
 
@@ -212,13 +264,13 @@ def disk_full(home: Path, corpus: Path) -> Account:
             story.inflict()
             assert story.at is not None
             began = story.at
-            failed = until(lambda: first(ring, run, sign, began), what="a checkpoint to fail")
+            failed = until(lambda: shown_after(ring, run, sign, began), what="a checkpoint to fail")
             alert = Sign(("alert_firing",), "checkpoints fail")
-            until(lambda: first(ring, run, alert, began), what="the alert")
+            until(lambda: shown_after(ring, run, alert, began), what="the alert")
             filler.unlink()
             done = story.wait_for_end(ring, run)
             stored = [each["data"]["step"] for each in ring.events(run, "checkpoint_committed")]
-            story.check(max(stored) > failed["data"]["step"], "no checkpoint followed")
+            story.check(max(stored) > failed[0]["data"]["step"], "no checkpoint followed")
             story.check(done["generation"] == 1, "a full disk ended an attempt")
             return story.account(ring, run)
     finally:
@@ -257,12 +309,15 @@ def stubborn(home: Path, corpus: Path) -> Account:
 
 STORIES: dict[str, Callable[[Path, Path], Account]] = {
     "kill": killed,
+    "kills": killed_again_and_again,
     "hang": hung,
     "slow": slowed,
     "nan": poisoned,
     "spike": spiked,
+    "spike-unclipped": spiked_unclipped,
     "corrupt": corrupted,
     "disconnect": disconnected,
+    "disconnect-alone": disconnected_alone,
     "node-lost": node_lost,
     "disk-full": disk_full,
     "store-away": store_away,

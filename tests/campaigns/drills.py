@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[*STORIES], default=[*STORIES])
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and take down what is up
     wrong = 0
     for name in asked.only:
         with tempfile.TemporaryDirectory(prefix="tm-drill-") as made:
@@ -76,7 +78,7 @@ def page(found: Mapping[str, Any]) -> Iterator[str]:
         "# Every kind of fault, live\n\n"
         "Written by `python -m tests.campaigns.drills --write` (`make campaign-drills`); the "
         "figures in full: [drills.json](drills.json). A tiny\nmodel on two replicas of two "
-        "stages, on one emulated node of four slots or two of two (some 100 ms a step; 0.5 s for "
+        "stages, on one emulated node of four slots or two of two (some 100 ms a step; 0.4 s for "
         "`disconnect`), the default\nrules, a checkpoint every ten steps. Each drill has a "
         "Trainmaster of its own.\n\n"
         f"Machine: {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, "
@@ -111,11 +113,12 @@ def page(found: Mapping[str, Any]) -> Iterator[str]:
             f"| {name} | {each['wall_s']:.1f} | {each['productive_ratio']:.0%} | "
             f"{each['off_ratio']:.3%} | {shown} |\n"
         )
-    if "stubborn" in drills:
-        yield "\n## The ladder on a fault that stays\n\n"
-        for rung in drills["stubborn"]["ladder"]:
-            yield f"- {rung}\n"
-        yield f"- {drills['stubborn']['because']}\n"
+    yield "\n## Faults that stay\n"
+    for name in ("stubborn", "kills"):
+        if name in drills:
+            yield f"\n{name}: {drills[name]['fault']}\n\n"
+            yield "".join(f"- {rung}\n" for rung in drills[name]["ladder"])
+            yield f"- {drills[name]['end']}: {drills[name]['because']}\n"
     wrong = [(name, each) for name, drill in drills.items() for each in drill["wrong"]]
     yield "\n## What was not as it should be\n\n"
     yield "".join(f"- {name}: {each}\n" for name, each in wrong) or "Nothing.\n"

@@ -110,6 +110,8 @@ def test_stacks_come_first_then_the_attempt_ends_and_the_next_one_begins():
     assert (incident.rule, incident.state) == ("hang", "verifying")
     [alert] = [each for each in first.alerts if each.rule == "hang"]
     assert (alert.scope, alert.state, alert.first_bad_step) == ("rank 2", "firing", 51)
+    [told] = [each for each in first.events if each.kind == "alert_firing"]
+    assert told.data["scope"] == alert.scope
     assert ring.turn().attempt_end is None, "the stacks are on their way"
     calls = (Stacks(1, NOW, None, "alpha-i1", told=frozenset(range(4))),)
     ring.tell(attempts=(replace(ring.snapshot.attempts[-1], stacks=calls),))
@@ -160,6 +162,8 @@ def test_a_hang_that_goes_by_itself_is_healed_and_a_later_one_is_seen_anew():
     assert (incident.closed, incident.closed_as) == (True, "healed")
     [alert] = [each for each in healed.alerts if each.rule == "hang"]
     assert alert.state == "resolved"
+    [told] = [each for each in healed.events if each.kind == "alert_resolved"]
+    assert told.data["scope"] == alert.scope
     ring.advance(60)
     ring.tell(ranks=with_rank(ranks(pulse=pulse()), 1, pulse=pulse("compute")))
     again = ring.turn()

@@ -136,6 +136,16 @@ def test_what_is_wrong_is_told_with_line_and_column(text, told):
     assert told in problems
 
 
+def test_long_files_are_read_whole_and_a_row_far_down_is_named():
+    rows = "step,loss\n" + "".join(f"{step},{step % 7}\n\n" for step in range(1, 9001))
+    told = read(rows)
+    assert told.steps.tolist() == list(range(1, 9001)), "empty lines are no rows"
+    assert values(told, "loss") == [float(step % 7) for step in range(1, 9001)]
+    with pytest.raises(SpecError) as caught:
+        read(rows + "9001\n")
+    assert caught.value.problems[0].line == 9002
+
+
 def test_time_makes_rules_in_seconds_applicable():
     lines = ["step,at,latency_ms\n"]
     lines += [

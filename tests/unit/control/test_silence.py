@@ -37,6 +37,7 @@ def test_x_inge13_a_rank_that_has_told_nothing_is_named_once():
     [alert] = [each for each in decision.alerts if each.rule == RULE]
     assert (alert.scope, alert.state, alert.first_bad_step) == ("rank 3", "firing", 1)
     [event] = [each for each in decision.events if each.kind == "alert_firing"]
+    assert event.data["scope"] == "rank 3", "of two that fall silent at one step two are told"
     for words in ("Rank 3 on oak", "nothing beyond step 0", "at step 120"):
         assert words in event.because
     assert alerts(at.applied(quiet, decision, at.NOW)) == []
