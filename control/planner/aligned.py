@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from control.planner.cost import Setting
 from control.planner.cuts import cut_costs, fitting, step_lines
 from control.planner.fit import Shape
 from control.planner.scenario import Floats, Ints, Scenario
-from control.planner.templates import Templates, joined, trimmed, vectors
+from control.planner.setting import Setting
+from control.planner.templates import Templates, joined, mean_layer_s, trimmed, vectors
 
 LONGEST_CHAIN = 8
 LONGEST = 24
@@ -61,8 +61,7 @@ def _chains(
     """Return chains that can hold `share` layers, the seconds of their slowest stage, and their
     stages as kinds and layers.
     """
-    factor = 1 + s.bwd_mult + (1 if setting.recompute else 0)
-    unit = factor * (s.t0 + setting.micro_batch * float(s.layers.fwd.mean()) / s.flops)
+    unit = mean_layer_s(s, setting)
     levels = np.unique(np.outer(np.arange(1, share + 1), unit))
     caps = np.floor(levels[:, None] / unit * (1 + 1e-12))
     holds = chains @ caps.T >= share

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from control.planner.cost import Draft, Model, Pipe, Setting
-from control.planner.exact import Best
+from control.planner.best import Best
+from control.planner.choices import SIMPLE, is_proven
+from control.planner.cost import Model
 from control.planner.fit import Shape, climb
 from control.planner.refine import refine
 from control.planner.scenario import Scenario
 from control.planner.search import MIDDLE, Found, mixes_of, never
 from control.planner.seeds import improved, judge
+from control.planner.setting import Draft, Pipe, Setting
 from trainmaster.plan import even_split
 
 GIB = 1 << 30
@@ -71,10 +73,11 @@ def rejected(found: Found) -> list[Rejected]:
         ("schedule", "schedules", setting.schedule),
         ("ZeRO level", "zeros", setting.zero),
         ("recompute", "recomputes", setting.recompute),
+        ("place of the optimizer", "offloads", setting.offload),
     ):
         others = tuple(each for each in getattr(s, field) if each != used)
         if others:
-            listed = ", ".join(str(each) for each in others)
+            listed = ", ".join(_named(each) for each in others)
             families.append((f"another {name}", s.replaced(**{field: others}), f"{name} {listed}"))
     tried = []
     for family, limited, because in families:
@@ -89,6 +92,12 @@ def rejected(found: Found) -> list[Rejected]:
     return [each for each in tried if each.step_s > found.verdict.step_s * (1 - 1e-9)]
 
 
+def _named(choice: object) -> str:
+    if isinstance(choice, bool):
+        return "the host" if choice else "the device"
+    return str(choice)
+
+
 def _may(draft: Draft, limited: Scenario) -> bool:
     """Whether the chosen plan itself belongs to a family."""
     setting = draft.setting
@@ -99,6 +108,7 @@ def _may(draft: Draft, limited: Scenario) -> bool:
         and setting.schedule in limited.schedules
         and setting.zero in limited.zeros
         and setting.recompute in limited.recomputes
+        and setting.offload in limited.offloads
     )
 
 
@@ -110,7 +120,7 @@ def even(found: Found) -> Best:
     """Return the best plan that treats all nodes alike: in order, with equal layers and shares."""
     s, model, best = found.scenario, found.model, Best()
     for setting in settings_like(found):
-        total = s.global_batch // setting.micro_batch
+        total = s.total(setting.micro_batch)
         for replicas in range(1, s.num_nodes + 1):
             stages = s.num_nodes // replicas
             if s.num_nodes % replicas or total % replicas or stages > s.layers.count:
@@ -137,10 +147,14 @@ def even(found: Found) -> Best:
 def settings_like(found: Found) -> list[Setting]:
     """Return the chosen setting with each ZeRO level and recompute, so that what fits is found."""
     s, setting = found.scenario, found.draft.setting
+    if setting.virtual > 1:
+        setting = setting._replace(schedule=SIMPLE[0], virtual=1)
     return [
-        setting._replace(zero=zero, recompute=recompute)
+        other
         for zero in s.zeros
         for recompute in s.recomputes
+        for offload in s.offloads
+        if is_proven(other := setting._replace(zero=zero, recompute=recompute, offload=offload))
     ]
 
 
@@ -161,10 +175,8 @@ def every_node(found: Found) -> Best:
 
 def unused_kinds(found: Found) -> list[tuple[int, int]]:
     """Return (kind, how many) of the nodes that the plan does not use."""
-    left = list(found.scenario.counts)
-    for pipe in found.draft.pipes:
-        for kind in pipe.kinds:
-            left[kind] -= pipe.copies
+    used = found.draft.counts(len(found.scenario.kinds))
+    left = [have - here for have, here in zip(found.scenario.counts, used, strict=True)]
     return [(kind, count) for kind, count in enumerate(left) if count]
 
 
@@ -173,9 +185,11 @@ def with_node(found: Found, kind: int) -> list[Draft]:
     the best place of one pipeline; only those that fit.
     """
     s, model, setting = found.scenario, found.model, found.draft.setting
+    if setting.virtual > 1:
+        return []
     shapes = [Shape(pipe.kinds, pipe.layers, pipe.copies) for pipe in found.draft.pipes]
     choices: list[list[Shape]] = [[*shapes, Shape((kind,), (s.layers.count,), 1)]]
-    share = max(1, s.global_batch // setting.micro_batch // found.draft.replicas)
+    share = max(1, s.total(setting.micro_batch) // found.draft.replicas)
     for at, shape in enumerate(shapes[:8]):
         if len(shape.kinds) + 1 > min(s.max_stages, s.layers.count):
             continue
@@ -225,9 +239,7 @@ def sensitivities(found: Found) -> list[Sensitivity]:
     changed: list[tuple[str, Scenario]] = []
     types = list(dict.fromkeys(kind.type for kind in s.kinds))
     for name in types[:6]:
-        kinds = tuple(
-            kind if kind.type != name else replace(kind, flops=1.1 * kind.flops) for kind in s.kinds
-        )
+        kinds = tuple(kind if kind.type != name else kind.faster(1.1) for kind in s.kinds)
         changed.append((f"{name} nodes 10 % faster", s.replaced(kinds=kinds)))
     for bw in _link_classes(s):
         wider = np.where(s.bw == bw, s.bw * 1.1, s.bw)
@@ -247,6 +259,8 @@ def _link_classes(s: Scenario) -> list[float]:
 def refitted(found: Found, scenario: Scenario) -> float:
     """Return the step of the chosen plan on another scenario, its shares and cuts fitted to it."""
     model, best, setting = Model(scenario), Best(), found.draft.setting
+    if setting.virtual > 1:
+        return _same(found, scenario)
     if scenario.global_batch == found.scenario.global_batch and model.fits(found.draft):
         best.offer(found.draft, model.verdict(found.draft))
     shapes: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
@@ -257,3 +271,12 @@ def refitted(found: Found, scenario: Scenario) -> float:
     if found.scenario.num_nodes <= MIDDLE:
         judge(model, setting, improved(model, setting, listed, reorder=False), best)
     return best.step_s
+
+
+def _same(found: Found, scenario: Scenario) -> float:
+    """Return the step of the chosen plan as it is, with as many times the micro-batches."""
+    times = scenario.global_batch // found.scenario.global_batch
+    pipes = [each._replace(micro_batches=times * each.micro_batches) for each in found.draft.pipes]
+    draft = Draft(found.draft.setting, tuple(pipes))
+    model = Model(scenario)
+    return model.verdict(draft).step_s if model.fits(draft) else math.inf

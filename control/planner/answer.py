@@ -8,11 +8,14 @@ from typing import Any
 
 from control.planner import simulate
 from control.planner.bound import lower_bound
-from control.planner.cost import Draft, Model, Pipe, Setting
+from control.planner.cost import Model
 from control.planner.explain import explain
+from control.planner.placing import place
 from control.planner.reading import read_scenario
 from control.planner.scenario import Scenario
 from control.planner.search import Found, never, search
+from control.planner.setting import Draft, Pipe, Setting
+from control.planner.tensor import shared
 from trainmaster.errors import Problem, SpecError
 from trainmaster.plan import Plan
 from trainmaster.schedules import fused, named
@@ -20,8 +23,6 @@ from trainmaster.schedules import fused, named
 MAX_BARS = 4000
 SEARCHING = 0.7
 """Of a time limit, what the search may take."""
-
-Placed = list[list[list[int]]]
 
 
 def answer(
@@ -56,17 +57,20 @@ def asked_for(scenario: Scenario, plan: Plan) -> Found:
     setting = Setting(
         plan.micro_batch,
         plan.schedule,
-        min(plan.zero, 1),
-        False,
+        plan.zero,
+        plan.recompute,
         float(plan.bucket_bytes),
         plan.virtual,
+        plan.offload != "none",
+        plan.tensor,
     )
+    scenario = shared(scenario, plan.tensor)
     free = {kind: list(members) for kind, members in enumerate(scenario.members)}
     pipes = []
     for replica, pipeline in enumerate(plan.pipelines):
         here = [
             _taken(scenario, free, pipeline.nodes[at : at + 1], replica)
-            for at in range(plan.depth_of(pipeline))
+            for at in range(0, plan.ranks_of(pipeline), plan.tensor)
         ]
         kinds = tuple(here[place] for place in setting.places(len(pipeline.layers)))
         pipes.append(Pipe(kinds, pipeline.layers, pipeline.micro_batches))
@@ -112,11 +116,13 @@ def told(found: Found, search_s: float) -> dict[str, Any]:
         "plan": plan_json(found.draft, placed),
         "step_time_s": found.verdict.step_s,
         "samples_per_s": found.scenario.global_batch / found.verdict.step_s,
+        "goodput": goodput(found),
         "lower_bound_s": found.bound.step_s,
         "lower_bound_because": found.bound.because,
         "gap": found.gap,
         "exact": found.exact,
         "search_s": search_s,
+        "robust": robust(found),
         "why": list(explained.why),
         "rejected": [
             {
@@ -134,19 +140,34 @@ def told(found: Found, search_s: float) -> dict[str, Any]:
     }
 
 
-def place(draft: Draft, scenario: Scenario) -> Placed:
-    """Return for each pipe, for each copy, the node of each stage: the first free one of its
-    kind.
+def robust(found: Found) -> dict[str, Any] | None:
+    """Return what the plan takes where figures are a little wrong; None where that was not asked
+    for.
     """
-    free = [iter(members) for members in scenario.members]
-    virtual = draft.setting.virtual
-    return [
-        [
-            [next(free[kind]) for kind in pipe.kinds[: len(pipe.kinds) // virtual]]
-            for _ in range(pipe.copies)
-        ]
-        for pipe in draft.pipes
-    ]
+    doubt, spread = found.scenario.doubt, found.spread
+    if doubt is None or spread is None:
+        return None
+    return {
+        "sigma": doubt.sigma,
+        "samples": doubt.samples,
+        "p50_step_time_s": spread.p50_s,
+        "p90_step_time_s": spread.p90_s,
+        "fastest_p90_step_time_s": spread.fastest_p90_s,
+    }
+
+
+def goodput(found: Found) -> dict[str, Any] | None:
+    """Return what failures and checkpoints leave; None where no figures of them are told."""
+    saving = found.saving
+    if saving is None:
+        return None
+    useful_s = found.verdict.step_s * (1 + saving.overhead)
+    return {
+        "samples_per_s": found.scenario.global_batch / useful_s,
+        "checkpoint_every_steps": saving.every_steps,
+        "mtbf_s": saving.mtbf_s,
+        "overhead_ratio": saving.overhead,
+    }
 
 
 def plan_json(draft: Draft, placed: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
@@ -155,8 +176,11 @@ def plan_json(draft: Draft, placed: Sequence[Sequence[Sequence[int]]]) -> dict[s
     return {
         "micro_batch": setting.micro_batch,
         "schedule": setting.schedule,
+        **({"virtual": setting.virtual} if setting.virtual > 1 else {}),
+        **({"offload": True} if setting.offload else {}),
+        **({"tensor": setting.tensor} if setting.tensor > 1 else {}),
         "zero": setting.zero,
-        "recompute": setting.recompute,
+        "recompute": {"none": False, "full": True}.get(setting.recompute, setting.recompute),
         "bucket_bytes": setting.bucket,
         "pipelines": [
             {"nodes": list(nodes), "layers": list(pipe.layers), "micro_batches": pipe.micro_batches}

@@ -10,14 +10,16 @@ that suit them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from control.planner import fleet
-from control.planner.machine import Machine, machine_of, settled
+from control.planner.machine import Machine, ablest, machine_of, settled
 from control.planner.search import quick
 from control.snapshot import Node
+from trainmaster.calibration import workload_key
 from trainmaster.errors import SpecError
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.wire import WorkloadInfo
 
@@ -45,20 +47,55 @@ def choose(spec: RunSpec, workload: WorkloadInfo, rooms: Sequence[tuple[Node, in
     if spec.parallel != "auto":
         plan = resolve(spec.parallel, num_layers=workload.num_layers, global_batch=global_batch)
         return Choice(plan, "The plan is as the spec asks.")
-    num_slots = sum(count for _, count in rooms)
-    machines = machines_of(spec, rooms)
-    if can_tell_apart(machines) and num_slots <= MAX_SLOTS:
+    machines = machines_of(spec, rooms, workload)
+    choice = choose_for(spec, workload, machines)
+    others = {node.id for node, count in rooms if count} - {machine.name for machine in machines}
+    if not others:
+        return choice
+    limit = f"placement.nodes is {spec.reach.nodes}: {', '.join(sorted(others))} not taken."
+    return replace(choice, because=f"{choice.because} {limit}")
+
+
+def choose_for(spec: RunSpec, workload: WorkloadInfo, machines: Sequence[Machine]) -> Choice:
+    """Return the plan for a spec that leaves it open.
+
+    Raises:
+        SpecError: no plan fits into the memory of the nodes.
+    """
+    machines = fleet.of_one_kind(machines, spec, workload)
+    if is_sought(machines):
         return _planned(spec, workload, machines)
-    return _even(spec, workload, max(1, num_slots))
+    return _even(spec, workload, max(1, sum(machine.slots for machine in machines)))
 
 
-def machines_of(spec: RunSpec, rooms: Sequence[tuple[Node, int]]) -> list[Machine]:
-    """Return nodes with free slots as planning knows them."""
-    return [
-        machine_of(node.id, count, node.profile, precision=spec.train.precision)
+def machines_of(
+    spec: RunSpec, rooms: Sequence[tuple[Node, int]], workload: WorkloadInfo
+) -> list[Machine]:
+    """Return nodes with free slots as planning knows them for a workload: of more than
+    `placement.nodes`, those that the run is on and those that compute most.
+    """
+    key = workload_key(spec.workload, spec.params, workload.code_sha256)
+    machines = [
+        machine_of(
+            node.id,
+            count,
+            node.profile,
+            precision=spec.train.precision,
+            device=node.device,
+            workload=key,
+        )
         for node, count in rooms
         if count
     ]
+    held = {node.id for node, _ in rooms if node.held_here}
+    return ablest(machines, spec.reach.nodes, first=held)
+
+
+def is_sought(machines: Sequence[Machine]) -> bool:
+    """Return whether a plan is sought for these nodes as a run begins; else it is equal replicas of
+    the whole model.
+    """
+    return can_tell_apart(machines) and sum(each.slots for each in machines) <= MAX_SLOTS
 
 
 def can_tell_apart(machines: Sequence[Machine]) -> bool:
@@ -73,6 +110,7 @@ def can_tell_apart(machines: Sequence[Machine]) -> bool:
             machine.flops if by_measure else machine.speed,
             machine.layer_time_s,
             machine.memory_bytes,
+            machine.timed,
             tuple(machine.links.items()),
         )
         for machine in machines

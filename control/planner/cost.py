@@ -1,9 +1,10 @@
-"""The cost model RCM-1: what a plan takes per step, and what it needs of memory.
+"""The cost model: what a plan takes per step, and what it needs of memory.
 
 A plan here is over kinds of nodes (`control.planner.scenario`), with equal pipelines counted once.
 Compute is affine in the micro-batch, pipelines are simulated event by event, gradients are summed
-by a ring all-reduce per segment of layers, and a stage's memory is parameters and activations in
-flight.
+by a ring all-reduce per segment of layers, the optimizer follows when all sums are there, and a
+stage's memory is parameters and activations in flight. With mixed-precision Adam, ZeRO 0 and 1 and
+an optimizer that takes no time it is RCM-1.
 """
 
 from __future__ import annotations
@@ -11,87 +12,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 from control.planner import simulate
+from control.planner.memory import host_needs, needs
+from control.planner.placing import placed_apart
 from control.planner.ring import Ring, rings, slowest
 from control.planner.scenario import Scenario
+from control.planner.setting import Draft, Pipe, Segment, Setting, segments
 from control.planner.simulate import Costs, Times
-from trainmaster.schedules import named, order_of
 
-
-class Setting(NamedTuple):
-    """What all pipelines of a plan share."""
-
-    micro_batch: int
-    schedule: str = "1f1b"
-    zero: int = 0
-    recompute: bool = False
-    bucket: float | None = None
-    virtual: int = 1
-
-    def places(self, stages: int) -> tuple[int, ...]:
-        """Return which place of a pipeline holds each of its stages."""
-        if self.virtual == 1:
-            return tuple(range(stages))
-        schedule, ranks = named(self.schedule), stages // self.virtual
-        return tuple(schedule.rank_of(ranks, self.virtual, stage) for stage in range(stages))
-
-
-class Pipe(NamedTuple):
-    """`copies` equal pipelines: the kind of node and the number of layers of each stage, and the
-    micro-batches of each of the pipelines. With `virtual` stages to a node, it is named for each.
-    """
-
-    kinds: tuple[int, ...]
-    layers: tuple[int, ...]
-    micro_batches: int
-    copies: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A plan over kinds."""
-
-    setting: Setting
-    pipes: tuple[Pipe, ...]
-
-    @property
-    def replicas(self) -> int:
-        """Number of pipelines."""
-        return sum(pipe.copies for pipe in self.pipes)
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes in use."""
-        return sum(pipe.copies * len(pipe.kinds) for pipe in self.pipes) // self.setting.virtual
-
-    @property
-    def stages(self) -> int:
-        """Stages of the longest pipeline."""
-        return max(len(pipe.kinds) for pipe in self.pipes) // self.setting.virtual
-
-    @property
-    def micro_batches(self) -> int:
-        """Micro-batches per step."""
-        return sum(pipe.copies * pipe.micro_batches for pipe in self.pipes)
+ADAM_TOUCHES = 28.0
+"""Bytes of memory that an update reads and writes per parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What a draft takes: seconds per step, the pipelines' part of it, and when the last all-reduce
-    ends; and the seconds for which links were busy with it.
+    ends; the seconds for which links were busy with it, and those of the update after it.
+
+    Attributes:
+        worth: what plans are compared by; the step's seconds, if nothing else is asked for.
     """
 
     step_s: float
     pipe_s: tuple[float, ...]
     sync_end_s: float
     sync_busy_s: float
+    update_s: float
+    worth: float
 
 
 @dataclass
 class Model:
-    """RCM-1 for one scenario, with what was computed before.
+    """The cost model for one scenario, with what was computed before.
 
     Attributes:
         simulated: how many different pipelines were simulated.
@@ -100,23 +56,30 @@ class Model:
 
     scenario: Scenario
     simulated: int = 0
-    ladders: dict[tuple[int, int, bool], Any] = field(default_factory=dict)
+    ladders: dict[tuple[object, ...], Any] = field(default_factory=dict)
     lines: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
     _times: dict[tuple[object, ...], Times] = field(default_factory=dict)
     _rings: dict[tuple[tuple[int, int], ...], tuple[Ring, ...]] = field(default_factory=dict)
 
-    def costs(self, pipe: Pipe, setting: Setting) -> Costs:
-        """Return what the parts of a pipeline take."""
-        s, (fwd, _, _) = self.scenario, self.scenario.layers.sums
-        b, forward, low = setting.micro_batch, [], 0
-        cuts = []
+    def costs(self, pipe: Pipe, setting: Setting, gathers: Sequence[float] = ()) -> Costs:
+        """Return what the parts of a pipeline take.
+
+        Args:
+            gathers: of each stage, the seconds in which its parameters are gathered once.
+        """
+        s, b = self.scenario, setting.micro_batch
+        forward_of, backward_of = s.seconds(b, setting.recompute).rows
+        forward, backward, cuts, low = [], [], [], 0
         for kind, count in zip(pipe.kinds, pipe.layers, strict=True):
-            figures = s.kinds[kind]
-            work = float(fwd[low + count] - fwd[low])
-            forward.append(count * figures.t0 + b * work / figures.flops)
-            low += count
-            cuts.append(low)
-        factor = s.bwd_mult + (1 if setting.recompute else 0)
+            end = low + count
+            forward.append(forward_of[kind][end] - forward_of[kind][low])
+            backward.append(backward_of[kind][end] - backward_of[kind][low])
+            cuts.append(end)
+            low = end
+        if gathers:
+            # A backward gathers once more, and scatters the gradients.
+            forward = [here + each for here, each in zip(forward, gathers, strict=True)]
+            backward = [here + 2 * each for here, each in zip(backward, gathers, strict=True)]
         places = setting.places(len(pipe.kinds))
         # From one stage of a node to its next, nothing is sent.
         message = [
@@ -126,21 +89,21 @@ class Model:
         hops = list(zip(pipe.kinds, pipe.kinds[1:], strict=False))
         return Costs(
             tuple(forward),
-            tuple(factor * each for each in forward),
+            tuple(backward),
             tuple(_over(size, s.bw[i, j]) for size, (i, j) in zip(message, hops, strict=True)),
             tuple(float(s.lat[i, j]) for i, j in hops),
             tuple(_over(size, s.bw[j, i]) for size, (i, j) in zip(message, hops, strict=True)),
             tuple(float(s.lat[j, i]) for i, j in hops),
         )
 
-    def times(self, pipe: Pipe, setting: Setting) -> Times:
+    def times(self, pipe: Pipe, setting: Setting, gathers: tuple[float, ...] = ()) -> Times:
         """Return when a pipeline and its stages end; infinite where a link is missing."""
-        key = (*pipe[:3], *setting[:2], setting.recompute, setting.virtual)
+        key = (*pipe[:3], *setting[:2], setting.recompute, setting.virtual, gathers)
         found = self._times.get(key)
         if found is None:
             self.simulated += 1
-            costs = self.costs(pipe, setting)
-            if math.inf in costs.down or math.inf in costs.up:
+            costs = self.costs(pipe, setting, gathers)
+            if math.inf in costs.down or math.inf in costs.up or math.inf in gathers:
                 found = Times(math.inf, (math.inf,) * len(pipe.kinds))
             elif setting.schedule == "gpipe":
                 found = simulate.gpipe(costs, pipe.micro_batches)
@@ -155,30 +118,130 @@ class Model:
 
     def memory(self, pipe: Pipe, setting: Setting, replicas: int) -> tuple[float, ...]:
         """Return the bytes that each place of a pipeline needs."""
-        return memory(self.scenario, pipe, setting, replicas)
+        return needs(self.scenario, pipe, setting, replicas)
 
     def fits(self, draft: Draft) -> bool:
-        """Whether every stage fits into its node."""
-        return all(
-            need <= self.scenario.kinds[kind].mem
+        """Whether every stage fits into its node and its host, and copies of a layer can lie in
+        different domains where that is asked for.
+        """
+        kinds, setting = self.scenario.kinds, draft.setting
+        holds = all(
+            need <= kinds[kind].mem and on_host <= kinds[kind].host_mem
             for pipe in draft.pipes
-            for kind, need in zip(
-                pipe.kinds, self.memory(pipe, draft.setting, draft.replicas), strict=False
+            for kind, need, on_host in zip(
+                pipe.kinds,
+                self.memory(pipe, setting, draft.replicas),
+                host_needs(self.scenario, pipe, setting, draft.replicas),
+                strict=False,
             )
         )
+        if not holds or not self.scenario.domains or draft.replicas == 1:
+            return holds
+        return placed_apart(draft, self.scenario) is not None
 
     def verdict(self, draft: Draft) -> Verdict:
-        """Return what a draft takes, with the best order of each ring."""
+        """Return what a draft takes, with the best order of each ring; infinite where it cannot be
+        carried out.
+        """
+        if draft.setting.zero == 3 and draft.replicas > 1:
+            return self._gathered(draft)
         times = [self.times(pipe, draft.setting) for pipe in draft.pipes]
         ends = tuple(each.end for each in times)
         if draft.replicas == 1 or math.inf in ends:
-            return Verdict(max(ends), ends, 0.0, 0.0)
+            return self._judged(draft, ends, 0.0, 0.0)
         sync_end, busy = self._sync(draft, times)
-        return Verdict(max(*ends, sync_end), ends, sync_end, busy)
+        return self._judged(draft, ends, sync_end, busy)
+
+    def _judged(
+        self, draft: Draft, ends: tuple[float, ...], sync_end: float, busy: float
+    ) -> Verdict:
+        update_s = self._update_s(draft)
+        step_s = max(*ends, sync_end) + update_s
+        worth = self.scenario.worth
+        judged = step_s
+        if worth is not None:
+            judged = worth.of(step_s, draft.counts(len(self.scenario.kinds)))
+        return Verdict(step_s, ends, sync_end, busy, update_s, judged)
+
+    def _gathered(self, draft: Draft) -> Verdict:
+        """Judge pipelines that gather each layer together (ZeRO 3)."""
+        ends: tuple[float, ...] = (math.inf,) * len(draft.pipes)
+        if draft.is_alike:
+            gathers = tuple(self._gather_s(draft, stage) for stage in range(len(draft.pipes[0][1])))
+            ends = tuple(self.times(pipe, draft.setting, gathers).end for pipe in draft.pipes)
+        return self._judged(draft, ends, 0.0, 0.0)
+
+    def _gather_s(self, draft: Draft, stage: int) -> float:
+        s, replicas = self.scenario, draft.replicas
+        first = sum(draft.pipes[0].layers[:stage])
+        count = draft.pipes[0].layers[stage]
+        size = s.weight_bytes * float(s.layers.params[first : first + count].sum())
+        choice = self.rings([(pipe.kinds[stage], pipe.copies) for pipe in draft.pipes])
+        hops = replicas - 1
+        return min(
+            (count * hops * ring.lat + hops / replicas * size / ring.bw for ring in choice),
+            default=math.inf,
+        )
+
+    def _update_s(self, draft: Draft) -> float:
+        """Return for how long the slowest node updates its parameters once all sums are there, and
+        gives what it has updated to the other replicas.
+        """
+        s, setting = self.scenario, draft.setting
+        if not s.counts_updates:
+            return self._given_s(draft)
+        share = draft.replicas if setting.zero else 1
+        # Gradients go down to the host, parameters come up.
+        slowest, moved = 0.0, ADAM_TOUCHES / (2 * s.weight_bytes)
+        for pipe in draft.pipes:
+            ends = np.cumsum(pipe.layers)
+            sums = s.layers.sums[1]
+            by_stage = sums[ends] - sums[ends - np.array(pipe.layers)]
+            by_place: dict[int, float] = {}
+            for place, params in zip(
+                setting.places(len(pipe.kinds)), by_stage.tolist(), strict=True
+            ):
+                by_place[place] = by_place.get(place, 0.0) + params
+            for place, params in by_place.items():
+                figures = s.kinds[pipe.kinds[place]]
+                bytes_per_s = figures.memory_bw
+                if setting.offload:
+                    bytes_per_s = min(figures.host_bw, moved * figures.host_link_bw)
+                slowest = max(slowest, ADAM_TOUCHES * params / share / bytes_per_s)
+        return slowest + self._given_s(draft)
+
+    def _given_s(self, draft: Draft) -> float:
+        """Return for how long replicas give each other what they have updated, where the sums have
+        not paid for it.
+        """
+        s, setting, replicas = self.scenario, draft.setting, draft.replicas
+        if not s.runtime or setting.zero not in {1, 2} or replicas == 1:
+            return 0.0
+        spent: dict[tuple[int, int], float] = {}
+        hops = replicas - 1
+        for segment in segments(draft):
+            group = [
+                (draft.pipes[at].kinds[each], draft.pipes[at].copies)
+                for at, each in enumerate(segment.stages)
+            ]
+            params = float(s.layers.params[segment.first : segment.end].sum())
+            pieces = max(1, math.ceil(s.grad_bytes * params / (setting.bucket or math.inf)))
+            takes = min(
+                (
+                    pieces * hops * ring.lat + hops / replicas * s.weight_bytes * params / ring.bw
+                    for ring in self.rings(group)
+                ),
+                default=math.inf,
+            )
+            for at, stage in enumerate(segment.stages):
+                place = setting.places(len(draft.pipes[at].kinds))[stage]
+                spent[at, place] = spent.get((at, place), 0.0) + takes
+        return max(spent.values())
 
     def _sync(self, draft: Draft, times: Sequence[Times]) -> tuple[float, float]:
         s, setting = self.scenario, draft.setting
         free = [[0.0] * len(pipe.kinds) for pipe in draft.pipes]
+        late = [[0.0] * len(pipe.kinds) for pipe in draft.pipes]
         places = [setting.places(len(pipe.kinds)) for pipe in draft.pipes]
         busy = end = 0.0
         for segment in segments(draft):
@@ -192,16 +255,23 @@ class Model:
             for bucket in self._buckets(segment, setting):
                 ready = 0.0
                 for at, stage in enumerate(segment.stages):
-                    done = times[at].stage_ends[stage]
+                    place = places[at][stage]
+                    done = times[at].stage_ends[stage] + late[at][place]
                     if s.overlap:
                         done -= self._still_to_run(draft.pipes[at], stage, bucket[0], setting)
-                    ready = max(ready, done, free[at][places[at][stage]])
+                    ready = max(ready, done, free[at][place])
                 takes = min(
                     self.all_reduce(bucket[1], draft.replicas, ring, setting) for ring in choice
                 )
                 end_here = ready + takes
                 for at, stage in enumerate(segment.stages):
-                    free[at][places[at][stage]] = end_here
+                    place = places[at][stage]
+                    free[at][place] = end_here
+                    slowdown = s.kinds[draft.pipes[at].kinds[stage]].overlap_slowdown
+                    if slowdown > 1:
+                        computes_s = times[at].stage_ends[stage] + late[at][place] - ready
+                        together = min(takes, slowdown * max(0.0, computes_s))
+                        late[at][place] += together * (1 - 1 / slowdown)
                 busy += takes
                 end = max(end, end_here)
         return end, busy
@@ -238,93 +308,17 @@ class Model:
 
     def _still_to_run(self, pipe: Pipe, stage: int, layer: int, setting: Setting) -> float:
         """Return how long the last backward goes on below `layer`."""
-        s, fwd = self.scenario, self.scenario.layers.sums[0]
-        first = sum(pipe.layers[:stage])
-        figures = s.kinds[pipe.kinds[stage]]
-        work = float(fwd[layer] - fwd[first])
-        forward = (layer - first) * figures.t0 + setting.micro_batch * work / figures.flops
-        return forward * (s.bwd_mult + (1 if setting.recompute else 0))
+        table = self.scenario.seconds(setting.micro_batch, setting.recompute).rows[1]
+        row = table[pipe.kinds[stage]]
+        return row[layer] - row[sum(pipe.layers[:stage])]
 
     def all_reduce(self, size: float, replicas: int, ring: Ring, setting: Setting) -> float:
-        """Return what a ring all-reduce of `size` bytes takes."""
+        """Return what it takes to sum `size` bytes over a ring."""
         pieces = 1
         if setting.bucket is not None and not self.scenario.overlap:
             pieces = max(1, math.ceil(size / setting.bucket))
-        hops = 2 * (replicas - 1)
+        hops = self.scenario.laps(setting.zero) * (replicas - 1)
         return pieces * hops * ring.lat + hops / replicas * size / ring.bw
-
-
-class Segment(NamedTuple):
-    """The half-open range of layers between two cuts of any pipeline, and which stage of each of
-    the draft's pipes holds it.
-    """
-
-    first: int
-    end: int
-    stages: tuple[int, ...]
-
-
-def segments(draft: Draft) -> list[Segment]:
-    """Return the segments of a draft, from the last layer down."""
-    bounds = []
-    for pipe in draft.pipes:
-        ends, at = [], 0
-        for count in pipe.layers:
-            at += count
-            ends.append(at)
-        bounds.append(ends)
-    cuts = sorted({end for ends in bounds for end in ends})
-    found = []
-    stage = [0] * len(bounds)
-    first = 0
-    for end in cuts:
-        found.append(Segment(first, end, tuple(stage)))
-        for at, ends in enumerate(bounds):
-            if ends[stage[at]] == end and stage[at] < len(ends) - 1:
-                stage[at] += 1
-        first = end
-    return found[::-1]
-
-
-def memory(scenario: Scenario, pipe: Pipe, setting: Setting, replicas: int) -> tuple[float, ...]:
-    """Return the bytes that each place of a pipeline needs (RCM-1: 16 bytes per parameter, or
-    4 + 12 / R where the optimizer's states are sharded).
-    """
-    layers = scenario.layers
-    _, params, act = layers.sums
-    per_param = 16.0 if setting.zero == 0 else 4 + 12 / replicas
-    needs, low, last = [], 0, len(pipe.kinds)
-    peaks = _peaks(pipe, setting) if setting.schedule not in {"1f1b", "gpipe"} else []
-    for stage, count in enumerate(pipe.layers):
-        end = low + count
-        held = pipe.micro_batches
-        if setting.schedule == "1f1b":
-            held = min(held, last - stage)
-        elif setting.schedule != "gpipe":
-            held = peaks[stage]
-        if setting.recompute:
-            inputs = float(layers.out[max(low - 1, 0) : end - 1].sum())
-            if low == 0:
-                inputs += scenario.input_bytes
-            kept = setting.micro_batch * (held * inputs + float(layers.act[low:end].max()))
-        else:
-            kept = held * setting.micro_batch * float(act[end] - act[low])
-        needs.append(float(params[end] - params[low]) * per_param + kept + scenario.fixed)
-        low = end
-    if setting.virtual == 1:
-        return tuple(needs)
-    by_place = [0.0] * (last // setting.virtual)
-    for stage, place in enumerate(setting.places(last)):
-        by_place[place] += needs[stage] - scenario.fixed
-    return tuple(each + scenario.fixed for each in by_place)
-
-
-def _peaks(pipe: Pipe, setting: Setting) -> list[int]:
-    """Return how many micro-batches each stage holds at most."""
-    stages = len(pipe.kinds)
-    ranks = stages // setting.virtual
-    order = order_of(setting.schedule, ranks, setting.virtual, pipe.micro_batches)
-    return simulate.in_flight_by_stage(order, stages)
 
 
 def _over(size: float, bw: float) -> float:

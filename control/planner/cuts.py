@@ -14,8 +14,8 @@ from itertools import combinations
 
 import numpy as np
 
-from control.planner.cost import Setting
 from control.planner.scenario import Floats, Ints, Scenario
+from control.planner.setting import Setting
 
 
 @lru_cache(maxsize=64)
@@ -68,11 +68,12 @@ def cut_costs(
     all cuts (S), or a row for each (C x S).
     """
     layers, order, b = scenario.layers, np.asarray(kinds), setting.micro_batch
-    fwd, params, act = layers.sums
+    params, kept_of = layers.sums[1], scenario.kept[setting.recompute]
     ends = np.cumsum(counts, axis=1)
     lows = ends - counts
-    forward = counts * scenario.t0[order] + b * (fwd[ends] - fwd[lows]) / scenario.flops[order]
-    backward = forward * (scenario.bwd_mult + (1 if setting.recompute else 0))
+    seconds = scenario.seconds(b, setting.recompute)
+    forward = seconds.forward[order, ends] - seconds.forward[order, lows]
+    backward = seconds.backward[order, ends] - seconds.backward[order, lows]
     message = b * layers.out[ends[:, :-1] - 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         there, back = (order[..., :-1], order[..., 1:]), (order[..., 1:], order[..., :-1])
@@ -84,13 +85,9 @@ def cut_costs(
     after = np.hstack([zero, np.cumsum(backward[:, :-1] + hops_up, axis=1)])
     onward = forward[:, 1:] + backward[:, 1:] + hops_down + hops_up
     beyond = np.hstack([np.cumsum(onward[:, ::-1], axis=1)[:, ::-1], zero])
-    if setting.recompute:
-        arriving = np.concatenate([[scenario.input_bytes], layers.out[:-1]])
-        inputs = np.concatenate([[0.0], np.cumsum(arriving)])
-        kept = b * (inputs[ends] - inputs[lows])
+    kept, once = b * (kept_of[ends] - kept_of[lows]), np.zeros_like(forward)
+    if setting.recompute != "none":
         once = b * _range_max(layers.act, lows, ends)
-    else:
-        kept, once = b * (act[ends] - act[lows]), np.zeros_like(forward)
     return CutCosts(
         counts,
         forward,
@@ -165,14 +162,11 @@ def _go_round(costs: CutCosts, n: int, length: int, ends: Floats) -> None:
     use = rest >= 2
     if not use.any():
         return
-    work = costs.forward + costs.backward
-    circle = np.zeros((len(work), len(first)))
-    for offset in range(length):
-        circle += work[:, offset : offset + len(first)]
-    # From the first stage's forward to its backward, less the work within, is time on links.
     beyond, before = costs.beyond, costs.before
-    circle += beyond[:, : len(first)] - beyond[:, length - 1 :] - _inner(work, first, length)
+    # From the first stage's forward to its backward, less what lies beyond the last stage, is the
+    # work of those between and the time on links.
     f, b = costs.forward[:, : len(first)], costs.backward[:, : len(first)]
+    circle = f + b + beyond[:, : len(first)] - beyond[:, length - 1 :]
     last = np.maximum(beyond[:, : len(first)] - ahead * b, 0)
     cycles = np.maximum((rest - 2) // length, 0)
     left = rest - 1 - cycles * length
@@ -191,14 +185,6 @@ def _go_round(costs: CutCosts, n: int, length: int, ends: Floats) -> None:
     )
 
 
-def _inner(work: Floats, first: Ints, length: int) -> Floats:
-    """Return the work of the stages after the first of each circle."""
-    total = np.zeros((len(work), len(first)))
-    for offset in range(1, length):
-        total += work[:, offset : offset + len(first)]
-    return total
-
-
 def fitting(
     scenario: Scenario,
     kinds: tuple[int, ...] | Ints,
@@ -209,12 +195,18 @@ def fitting(
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Return which cuts fit into memory (C)."""
     stages = costs.forward.shape[1]
-    per_param = 16.0 if setting.zero == 0 else 4 + 12 / replicas
+    states = scenario.states_of(setting.zero, offload=setting.offload)
+    whole = states.whole * float(scenario.layers.params.max()) + scenario.fixed
     held = np.full(stages, micro_batches)
     if setting.schedule != "gpipe":
         held = np.minimum(held, stages - np.arange(stages))
-    need = costs.params * per_param + (held * costs.kept + costs.once) + scenario.fixed
-    return np.asarray((need <= scenario.mem[np.asarray(kinds)]).all(axis=1))
+    per_param = states.per_param(replicas)
+    need = costs.params * per_param + (held * costs.kept + costs.once) + whole
+    fits = need <= scenario.mem[np.asarray(kinds)]
+    if states.on_host:
+        on_host = costs.params * states.on_host / (replicas if setting.zero else 1)
+        fits &= on_host <= scenario.host_mem[np.asarray(kinds)]
+    return np.asarray(fits.all(axis=1))
 
 
 FREE = (np.inf, 0.0)
@@ -265,7 +257,9 @@ def sync_tails(
         return np.zeros_like(params)
     fastest, nearest = (each[np.asarray(kinds)] for each in best_links(s))
     fastest, nearest = np.minimum(fastest, limits[0]), np.maximum(nearest, limits[1])
-    hops = 2 * (replicas - 1)
+    hops = s.laps(setting.zero) * (replicas - 1)
+    if not hops:
+        return np.zeros_like(params)
     if s.overlap:
         # At least the sum over the lowest layer is still to come.
         return np.broadcast_to(np.where(fastest > 0, hops * nearest, np.inf), params.shape)

@@ -7,14 +7,18 @@ Nodes of one kind are interchangeable, so sequences of kinds are enumerated inst
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from control.planner.cost import Draft, Model, Pipe, Setting, Verdict
+from control.planner.best import TIE, Best, offer
+from control.planner.bound import per_micro_batch_s
+from control.planner.choices import SIMPLE, is_light, savings
+from control.planner.cost import Model
 from control.planner.cuts import (
     FREE,
     CutCosts,
@@ -25,13 +29,9 @@ from control.planner.cuts import (
     step_bounds,
     sync_tails,
 )
+from control.planner.groups import Block, groupings, orders
 from control.planner.scenario import Ints
-
-Block = tuple[int, ...]
-"""How many nodes of each kind one pipeline has."""
-
-TIE = 1e-9
-"""Relative: plans closer than this are equally fast, and the simpler one is taken."""
+from control.planner.setting import Draft, Pipe, Setting
 
 
 class Entry(NamedTuple):
@@ -39,110 +39,6 @@ class Entry(NamedTuple):
 
     bound: float
     pipe: Pipe
-
-
-NONE = Verdict(math.inf, (), 0.0, 0.0)
-
-
-@dataclass
-class Best:
-    """The best draft so far."""
-
-    draft: Draft | None = None
-    verdict: Verdict = NONE
-
-    @property
-    def step_s(self) -> float:
-        """Its seconds per step; infinite while there is none."""
-        return self.verdict.step_s
-
-    def offer(self, draft: Draft, verdict: Verdict) -> bool:
-        """Take `draft` if it is faster, or as fast and simpler; return whether it was taken."""
-        here, there = self.verdict.step_s, verdict.step_s
-        if there == math.inf:
-            return False
-        if self.draft is not None:
-            tie = abs(there - here) <= TIE * here
-            if there >= here and not tie:
-                return False
-            if tie and _simplicity(draft) >= _simplicity(self.draft):
-                return False
-        self.draft, self.verdict = draft, verdict
-        return True
-
-
-def _simplicity(draft: Draft) -> tuple[object, ...]:
-    setting = draft.setting
-    return (
-        draft.nodes,
-        draft.replicas,
-        draft.stages,
-        setting.zero,
-        setting.recompute,
-        sorted((pipe.kinds, pipe.layers, pipe.micro_batches) for pipe in draft.pipes),
-        -setting.micro_batch,
-        setting.bucket is not None,
-        setting.bucket or 0.0,
-    )
-
-
-def work_estimate(counts: tuple[int, ...], num_layers: int, max_stages: int) -> float:
-    """Return about how many stages of cuts an exhaustive search has to judge."""
-    total = 0.0
-    for block in blocks(counts, min(max_stages, num_layers)):
-        size = sum(block)
-        orders = math.factorial(size) / math.prod(math.factorial(each) for each in block)
-        total += orders * math.comb(num_layers - 1, size - 1) * size
-    return total
-
-
-def blocks(counts: tuple[int, ...], most: int) -> Iterator[Block]:
-    """Return each block of 1 to `most` nodes that the counts allow."""
-    for block in product(*(range(count + 1) for count in counts)):
-        if 1 <= sum(block) <= most:
-            yield block
-
-
-def groupings(counts: tuple[int, ...], most: int, replicas: int) -> list[tuple[Block, ...]]:
-    """Return each set of blocks that the counts allow: fewest nodes first, then fewest blocks."""
-    choices = list(blocks(counts, most))
-    found: list[tuple[Block, ...]] = []
-
-    def extend(chosen: tuple[Block, ...], left: tuple[int, ...], first: int) -> None:
-        if chosen:
-            found.append(chosen)
-        if len(chosen) == replicas:
-            return
-        for position in range(first, len(choices)):
-            block = choices[position]
-            if all(need <= have for need, have in zip(block, left, strict=True)):
-                rest = tuple(have - need for need, have in zip(block, left, strict=True))
-                extend((*chosen, block), rest, position)
-
-    extend((), counts, 0)
-    found.sort(key=lambda each: (sum(map(sum, each)), len(each), max(map(sum, each)), each))
-    return found
-
-
-def orders(block: Block) -> Iterator[tuple[int, ...]]:
-    """Return each distinct order of a block's nodes, as kinds."""
-    left = list(block)
-    size = sum(block)
-    path: list[int] = []
-
-    def extend() -> Iterator[tuple[int, ...]]:
-        if len(path) == size:
-            yield tuple(path)
-            return
-        for kind, count in enumerate(left):
-            if count:
-                left[kind] -= 1
-                path.append(kind)
-                yield from extend()
-                path.pop()
-                left[kind] += 1
-
-    yield from extend()
 
 
 @dataclass
@@ -161,6 +57,7 @@ class Exact:
     stopped: bool = False
     _binding: bool = False
     _limits: tuple[float, float] = FREE
+    _floor: float = 1.0
     _work: int = 0
     _alive: dict[tuple[object, ...], tuple[int, list[tuple[Ints, CutCosts]]]] = field(
         default_factory=dict
@@ -175,26 +72,56 @@ class Exact:
         sets = groupings(s.counts, min(s.max_stages, s.layers.count), self._most_replicas())
         # Those that can do most work come first: what they find rules the others out.
         sets.sort(key=lambda each: -sum(float(np.dot(block, s.speed)) for block in each))
-        for b, schedule in product(s.micro_batches, s.schedules):
-            # Sharded states and recompute only ever help where memory binds.
-            for recompute, zero in product(sorted(s.recomputes), sorted(s.zeros)):
-                self._binding = False
-                setting = Setting(b, schedule, zero, recompute)
-                for blocks_ in sets:
-                    if len(blocks_) >= s.min_replicas and len(blocks_) <= s.global_batch // b:
-                        self._grouping(blocks_, setting)
-                    if self.stopped:
-                        return
-                if not self._binding:
-                    break
+        for b, schedule in product(s.micro_batches, SIMPLE):
+            if schedule in s.schedules:
+                setting = Setting(b, schedule, tensor=s.tensors[0])
+                self._savings(setting, [each for each in sets if len(each) <= s.total(b)])
+            if self.stopped:
+                return
+
+    def _savings(self, plain: Setting, sets: Sequence[tuple[Block, ...]]) -> None:
+        """Try what saves memory at the cost of time only where memory binds without."""
+        s = self.model.scenario
+        tried = self._binding = False
+        for setting in savings(s, plain):
+            if tried and not self._binding:
+                return
+            tried |= is_light(s, setting)
+            for blocks_ in sets:
+                if len(blocks_) >= s.min_replicas:
+                    self._grouping(blocks_, setting)
+                if self.stopped:
+                    return
+
+    @property
+    def _limit_s(self) -> float:
+        """How long a step on the nodes at hand may be at most."""
+        return self.best.worth * (1 + TIE) / self._floor if self._floor else math.inf
+
+    @property
+    def _loose_s(self) -> float:
+        """The same on whatever nodes."""
+        return self.best.worth * (1 + TIE) / self._least_floor if self._least_floor else math.inf
+
+    def _floor_of(self, blocks_: tuple[Block, ...]) -> float:
+        worth = self.model.scenario.worth
+        if worth is None:
+            return 1.0
+        return worth.least_factor([sum(counts) for counts in zip(*blocks_, strict=True)])
+
+    @cached_property
+    def _least_floor(self) -> float:
+        kinds = range(len(self.model.scenario.kinds))
+        return min(self._floor_of((tuple(int(kind == at) for kind in kinds),)) for at in kinds)
 
     def _most_replicas(self) -> int:
         s = self.model.scenario
-        return min(s.max_replicas, s.num_nodes, s.global_batch // min(s.micro_batches))
+        return min(s.max_replicas, s.num_nodes, s.total(min(s.micro_batches)))
 
     def _grouping(self, blocks_: tuple[Block, ...], setting: Setting) -> None:
         s = self.model.scenario
-        total, replicas = s.global_batch // setting.micro_batch, len(blocks_)
+        total, replicas = s.total(setting.micro_batch), len(blocks_)
+        self._floor = self._floor_of(blocks_)
         self._work += _GROUPING_WORK
         if self._is_over():
             return
@@ -223,15 +150,18 @@ class Exact:
         key = (block, setting.micro_batch, setting.recompute)
         unit = self._units.get(key)
         if unit is None:
-            unit = self._units[key] = unit_bound(self.model, block, setting)
-        limit = self.best.step_s * (1 + TIE)
+            unit = per_micro_batch_s(
+                self.model.scenario, block, setting.micro_batch, setting.recompute
+            )
+            self._units[key] = unit
+        limit = self._limit_s
         return total if limit == math.inf else min(total, int(limit / unit))
 
     def _cap(self, block: Block, setting: Setting, replicas: int, least: int, most: int) -> int:
         """Return the most micro-batches for which the block has an entry; 0 if it has none for the
         least that it must take.
         """
-        total = self.model.scenario.global_batch // setting.micro_batch
+        total = self.model.scenario.total(setting.micro_batch)
         low, high = least - 1, min(most, total - replicas + 1)
         while low < high:
             middle = (low + high + 1) // 2 if low >= least else least
@@ -277,16 +207,12 @@ class Exact:
     def _choose(self, lists: list[list[Entry]], chosen: list[Pipe], setting: Setting) -> None:
         if len(chosen) == len(lists):
             self._work += _VERDICT_WORK * len(self.model.scenario.buckets)
-            for bucket in self.model.scenario.buckets:
-                draft = Draft(setting._replace(bucket=bucket), tuple(chosen))
-                self.best.offer(draft, self.model.verdict(draft))
-                if len(chosen) == 1:
-                    return  # nothing is reduced
+            offer(self.model, Draft(setting, tuple(chosen)), self.best)
             return
         for entry in lists[len(chosen)]:
             if self._is_over():
                 return
-            limit = self.best.step_s * (1 + TIE)
+            limit = self._limit_s
             if entry.bound > limit:
                 break
             if self._simulated(entry.pipe, setting, len(lists)) <= limit:
@@ -315,7 +241,7 @@ class Exact:
         """Return the ways to run `share` micro-batches on a block that may be part of a better
         plan, the most hopeful first. No share below `least` will be asked for soon.
         """
-        key = (block, share, setting.micro_batch, *setting[1:4], replicas, self._limits)
+        key = (block, share, setting.memory_key, replicas, self._limits)
         found = self._entries.get(key)
         if found is None:
             found = self._entries[key] = self._sought(block, share, setting, replicas, least)
@@ -328,7 +254,7 @@ class Exact:
         if s.runtime and setting.schedule == "1f1b" and share < sum(block):
             return []
         self._work += _CALL_WORK
-        limit = self.best.step_s * (1 + TIE)
+        limit = self._loose_s
         found = []
         for kinds, costs in self._living(block, setting, least):
             if self._is_over():
@@ -353,7 +279,7 @@ class Exact:
         key = (block, *setting[:2], setting.recompute)
         kept = self._alive.get(key)
         if kept is None or kept[0] > least:
-            limit = self.best.step_s * (1 + TIE)
+            limit = self._loose_s
             parts: list[tuple[Ints, CutCosts]] = []
             for kinds, costs in self._ways(block, setting):
                 if self._is_over():
@@ -391,18 +317,3 @@ _GROUPING_WORK = 10
 
 _ROWS = 8_000
 """Ways that are judged at once: their arrays stay in a core's cache."""
-
-
-def unit_bound(model: Model, block: Block, setting: Setting) -> float:
-    """Return the seconds that a block needs per micro-batch at the least: each layer costs a node
-    at least its share of the work that this node could do best.
-    """
-    s = model.scenario
-    fwd, b = s.layers.fwd, setting.micro_batch
-    factor = 1 + s.bwd_mult + (1 if setting.recompute else 0)
-    rate = 0.0
-    for kind, count in enumerate(block):
-        if count:
-            figures = s.kinds[kind]
-            rate += count * float((fwd / (figures.t0 + b * fwd / figures.flops)).max())
-    return factor * float(fwd.sum()) / rate

@@ -6,7 +6,7 @@ Every sentence is computed from the plan at hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,8 +18,10 @@ from control.planner.alternatives import (
     unused_kinds,
     with_node,
 )
-from control.planner.cost import Pipe
+from control.planner.scenario import unlinked
 from control.planner.search import Found
+from control.planner.setting import Pipe
+from control.planner.textbook import daly_interval_s, young_interval_s
 
 TIGHT = 0.9
 """Of a node's memory or a step's time: beyond it, a warning or a limit that binds."""
@@ -42,6 +44,7 @@ class Share(NamedTuple):
     compute: float
     recompute: float
     all_reduce: float
+    update: float
     idle: float
 
 
@@ -115,7 +118,9 @@ def explain(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> Explanati
     return Explanation(
         why=(
             _quality(found),
+            *_steadiness(found),
             *_bottleneck(found, loads, exposed),
+            *_failures(found),
             *_textbook(found),
             *_felt(step_s, felt),
             *_others(step_s, others),
@@ -132,6 +137,19 @@ def explain(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> Explanati
         bubble_ratio=bubble,
         exposed_sync_ratio=exposed,
     )
+
+
+def _steadiness(found: Found) -> Iterator[str]:
+    doubt, spread = found.scenario.doubt, found.spread
+    if doubt is None or spread is None:
+        return
+    told = (
+        f"With figures {doubt.sigma:.0%} off, a step takes at most {spread.p90_s:.4g} s in nine of "
+        f"ten of {doubt.samples} samples"
+    )
+    if spread.p90_s < spread.fastest_p90_s:
+        told += f"; the plan that is best as they stand, {spread.fastest_p90_s:.4g} s"
+    yield f"{told}."
 
 
 def _finite(value: float | None) -> float | None:
@@ -173,14 +191,14 @@ def _shares(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Sha
         costs = found.model.costs(pipe, setting)
         times = found.model.times(pipe, setting)
         for stage, name in enumerate(names):
-            again = pipe.micro_batches * costs.forward[stage] if setting.recompute else 0.0
+            again = pipe.micro_batches * costs.forward[stage]
+            again *= found.scenario.computed_again(setting.recompute)
             busy = pipe.micro_batches * (costs.forward[stage] + costs.backward[stage])
-            after = step_s - times.stage_ends[stage] if found.draft.replicas > 1 else 0.0
-            sums = min(after, _sums(found, pipe, stage))
-            rest = step_s - busy - sums
-            shares.append(
-                Share(name, (busy - again) / step_s, again / step_s, sums / step_s, rest / step_s)
-            )
+            update = found.verdict.update_s
+            after = step_s - update - times.stage_ends[stage]
+            sums = min(after, _sums(found, pipe, stage)) if found.draft.replicas > 1 else 0.0
+            parts = (busy - again, again, sums, update, step_s - busy - sums - update)
+            shares.append(Share(name, *(part / step_s for part in parts)))
     return tuple(shares)
 
 
@@ -250,6 +268,22 @@ def _bottleneck(found: Found, loads: Sequence[Load], exposed: float) -> list[str
     return sentences
 
 
+def _failures(found: Found) -> list[str]:
+    """What checkpoints and failures cost, with the intervals that people know."""
+    s, saving = found.scenario, found.saving
+    if saving is None:
+        return []
+    step_s, stall_s = found.verdict.step_s, s.stall_s
+    told = (
+        f"One of its nodes fails every {saving.mtbf_s:.4g} s; a checkpoint every "
+        f"{saving.every_steps} steps ({saving.every_steps * step_s:.4g} s) and failures cost "
+        f"{saving.overhead:.1%} beside the steps. Young's interval is sqrt(2 C M) = "
+        f"{young_interval_s(stall_s, saving.mtbf_s):.4g} s, Daly's "
+        f"{daly_interval_s(stall_s, saving.mtbf_s):.4g} s, for a stall of {stall_s:.4g} s."
+    )
+    return [told]
+
+
 def _textbook(found: Found) -> list[str]:
     """The formulas that people know, with what they mean here."""
     draft = found.draft
@@ -266,7 +300,7 @@ def _textbook(found: Found) -> list[str]:
             f"{(p - 1) / (n + p - 1):.1%} of the whole; simulated on these stages it is "
             f"{end / ideal - 1:.1%} on top of the slowest stage's own work."
         )
-    if draft.replicas > 1:
+    if draft.replicas > 1 and draft.setting.zero < 3:
         r = draft.replicas
         sentences.append(
             f"A ring over {r} replicas has each node send 2(n-1)/n = {2 * (r - 1) / r:.4g} times "
@@ -344,6 +378,9 @@ def _warnings(found: Found, bubble: float, exposed: float, rooms: Sequence[Room]
     tight = [room.node for room in rooms if room.need > TIGHT * room.have]
     if tight:
         told.append(f"more than {TIGHT:.0%} of the memory is needed on {', '.join(tight[:6])}")
+    apart = unlinked(found.scenario)
+    if apart:
+        told.append(f"no links join {', '.join(apart[:6])} to any other node, there and back")
     if found.stopped:
         told.append("the search was cut short: a better plan may exist")
     return told

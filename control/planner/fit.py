@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from control.planner.cost import Model, Pipe, Setting
+from control.planner.cost import Model
 from control.planner.cuts import cut_costs, fitting, step_bounds, step_lines
 from control.planner.scenario import Floats, Ints, Scenario
+from control.planner.setting import Pipe, Setting
 
 _CLIMBS = 60
 _SHORT = 16
@@ -50,8 +51,11 @@ def split(
     if stages > total:
         return None
     ladders = {kind: ladder(model, kind, setting) for kind in set(kinds)}
-    per_param = 16.0 if setting.zero == 0 else 4 + 12 / replicas
-    once = setting.micro_batch * float(s.layers.act.max()) if setting.recompute else 0.0
+    states = s.states_of(setting.zero, offload=setting.offload)
+    per_param = states.per_param(replicas)
+    once = states.whole * float(s.layers.params.max())
+    if setting.recompute != "none":
+        once += setting.micro_batch * float(s.layers.act.max())
     roofs = []
     for stage, kind in enumerate(kinds):
         held = micro_batches if setting.schedule == "gpipe" else min(micro_batches, stages - stage)
@@ -93,17 +97,15 @@ def split(
 
 
 def ladder(model: Model, kind: int, setting: Setting) -> Ladder:
-    """Return the ladder of a kind, from one micro-batch's forward."""
+    """Return the ladder of a kind, from one micro-batch's passes."""
     key = (kind, setting.micro_batch, setting.recompute)
     found = model.ladders.get(key)
     if found is None:
         s, b = model.scenario, setting.micro_batch
-        fwd, params, act = s.layers.sums
-        time = np.arange(s.layers.count + 1) * s.t0[kind] + b * fwd / s.flops[kind]
-        kept = act
-        if setting.recompute:
-            kept = np.concatenate([[0.0, s.input_bytes], s.layers.out[:-1]]).cumsum()
-        found = Ladder((time * (1 + 1e-12)).tolist(), params.tolist(), (b * kept).tolist())
+        time = s.seconds(b, setting.recompute).both[kind]
+        kept = b * s.kept[setting.recompute]
+        params = s.layers.sums[1]
+        found = Ladder((time * (1 + 1e-12)).tolist(), params.tolist(), kept.tolist())
         model.ladders[key] = found
     return found
 
@@ -190,7 +192,7 @@ def line(
     `near` of them.
     """
     near = round(1.15 ** round(math.log(near, 1.15)))  # so that few different ones are computed
-    key = (*shape[:2], *setting[:4], near, replicas)
+    key = (*shape[:2], setting.memory_key, near, replicas)
     found = model.lines.get(key)
     if found is None:
         s = model.scenario
@@ -213,6 +215,8 @@ def share(
     if replicas > micro_batches:
         return None
     near = max(1, micro_batches // replicas)
+    if setting.zero == 3 and replicas > 1:
+        return _equal(shapes, micro_batches, replicas)
     lines = [line(model, shape, setting, near=near, replicas=replicas) for shape in shapes]
     if any(not math.isfinite(a) for a, _ in lines):
         return None
@@ -240,6 +244,14 @@ def share(
             high_s = middle
     shares = taken(low_s)
     return _dealt(shapes, shares, lines, micro_batches - total(shares))
+
+
+def _equal(shapes: Sequence[Shape], micro_batches: int, replicas: int) -> tuple[Pipe, ...] | None:
+    """Return the shapes with equal shares, where they are cut alike and these come out."""
+    share, left = divmod(micro_batches, replicas)
+    if left or len({shape.layers for shape in shapes}) > 1:
+        return None
+    return tuple(Pipe(shape.kinds, shape.layers, share, shape.copies) for shape in shapes)
 
 
 def _dealt(

@@ -5,13 +5,14 @@ equal, and plans are sought over kinds. What comes out is then fitted to the rea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from control.planner.cost import Draft
 from control.planner.fit import Shape
-from control.planner.scenario import Floats, NodeKind, Scenario
+from control.planner.scenario import Floats, LayerTime, NodeKind, Scenario
+from control.planner.setting import Draft
 from control.planner.templates import MAX_STATES
 
 STEPS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -20,6 +21,9 @@ other until there are few enough kinds.
 """
 
 MAX_KINDS = 6
+
+MOST_KINDS = 256
+"""With more, plans are not fitted to the real figures any more: that takes longer than it gains."""
 
 
 def few_enough(counts: Sequence[int]) -> bool:
@@ -38,13 +42,7 @@ def merged(scenario: Scenario) -> tuple[Scenario, tuple[tuple[int, ...], ...]] |
     sites = _sites(scenario)
     groups: list[list[int]] = []
     for step in STEPS:
-        found: dict[tuple[int, int, int], list[int]] = {}
-        for kind, figures in enumerate(scenario.kinds):
-            speed = round(math.log(float(scenario.speed[kind])) / step)
-            found.setdefault(
-                (sites[kind], speed, round(math.log(figures.mem) / (2 * step))), []
-            ).append(kind)
-        groups = list(found.values())
+        groups = _alike(scenario, sites, step)
         if few_enough([sum(scenario.counts[kind] for kind in group) for group in groups]):
             break
     for group in groups:
@@ -52,9 +50,45 @@ def merged(scenario: Scenario) -> tuple[Scenario, tuple[tuple[int, ...], ...]] |
     return _merged(scenario, groups), tuple(map(tuple, groups))
 
 
+def coarse(scenario: Scenario) -> Scenario:
+    """Return the scenario with at most `MOST_KINDS` kinds where that can be had by taking similar
+    ones for the worst of them, so that what is predicted is not exceeded; a warning says so.
+    """
+    if len(scenario.kinds) <= MOST_KINDS:
+        return scenario
+    sites, step = _sites(scenario), STEPS[0]
+    groups = _alike(scenario, sites, step)
+    for step in STEPS:
+        groups = _alike(scenario, sites, step)
+        if len(groups) <= MOST_KINDS:
+            break
+    told = (
+        f"nodes of {len(scenario.kinds)} kinds: those that are within {step:.0%} of each other are "
+        "taken for the slowest and smallest of them"
+    )
+    kinds = [_worst([scenario.kinds[kind] for kind in group]) for group in groups]
+    return _grouped(scenario, groups, kinds).replaced(
+        bw=_extreme(scenario, scenario.bw, groups, np.min),
+        lat=_extreme(scenario, scenario.lat, groups, np.max),
+        warnings=(*scenario.warnings, told),
+    )
+
+
+def _alike(scenario: Scenario, sites: Sequence[int], step: float) -> list[list[int]]:
+    """Return groups of kinds at one site whose speeds differ by no more than `step`."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for kind, figures in enumerate(scenario.kinds):
+        speed = round(math.log(float(scenario.speed[kind])) / step)
+        memory = round(math.log(figures.mem) / (2 * step))
+        found.setdefault((sites[kind], speed, memory, bool(figures.timed)), []).append(kind)
+    return list(found.values())
+
+
 def _sites(scenario: Scenario) -> list[int]:
     """Tell apart what only slow links join: kinds are at one site if fast links join them."""
     bw, size = scenario.bw, len(scenario.kinds)
+    if (bw == bw.flat[0]).all():
+        return [0] * size
     apart = bw[~np.eye(size, dtype=bool)]
     apart = apart[apart > 0]
     if not len(apart) or apart.max() < 4 * apart.min():
@@ -70,18 +104,49 @@ def _sites(scenario: Scenario) -> list[int]:
 
 
 def _merged(scenario: Scenario, groups: Sequence[Sequence[int]]) -> Scenario:
-    kinds, kind_of, members = [], list(scenario.kind_of), []
-    for index, group in enumerate(groups):
+    kinds = []
+    for group in groups:
         figures = [scenario.kinds[kind] for kind in group]
-        middle = sorted(figures, key=lambda each: each.flops)[len(figures) // 2]
+        by_speed = sorted(group, key=lambda kind: scenario.speed[kind])
+        middle = scenario.kinds[by_speed[len(group) // 2]]
         kinds.append(
-            NodeKind(
-                middle.type,
-                middle.flops,
-                min(each.mem for each in figures),
-                float(np.median([each.t0 for each in figures])),
+            replace(
+                middle,
+                mem=min(each.mem for each in figures),
+                host_mem=min(each.host_mem for each in figures),
+                t0=float(np.median([each.t0 for each in figures])),
             )
         )
+    return _grouped(scenario, groups, kinds).replaced(
+        bw=_between(scenario, scenario.bw, groups), lat=_between(scenario, scenario.lat, groups)
+    )
+
+
+def _worst(figures: Sequence[NodeKind]) -> NodeKind:
+    """Return a node that nothing takes longer on, and nothing fits into worse, than on these."""
+    timed = zip(*(each.timed for each in figures), strict=True)
+    return replace(
+        figures[0],
+        flops=min(each.flops for each in figures),
+        mem=min(each.mem for each in figures),
+        t0=max(each.t0 for each in figures),
+        timed=tuple(LayerTime(*map(max, zip(*layer, strict=True))) for layer in timed),
+        host_mem=min(each.host_mem for each in figures),
+        memory_bw=min(each.memory_bw for each in figures),
+        host_bw=min(each.host_bw for each in figures),
+        host_link_bw=min(each.host_link_bw for each in figures),
+        mtbf_s=min(each.mtbf_s for each in figures),
+        price=max(each.price for each in figures),
+        overlap_slowdown=max(each.overlap_slowdown for each in figures),
+    )
+
+
+def _grouped(
+    scenario: Scenario, groups: Sequence[Sequence[int]], kinds: Sequence[NodeKind]
+) -> Scenario:
+    """Return the scenario with a kind for each group; its links are still those of before."""
+    kind_of, members = list(scenario.kind_of), []
+    for index, group in enumerate(groups):
         nodes = [node for kind in group for node in scenario.members[kind]]
         for node in nodes:
             kind_of[node] = index
@@ -90,9 +155,28 @@ def _merged(scenario: Scenario, groups: Sequence[Sequence[int]]) -> Scenario:
         kinds=tuple(kinds),
         kind_of=tuple(kind_of),
         members=tuple(members),
-        bw=_between(scenario, scenario.bw, groups),
-        lat=_between(scenario, scenario.lat, groups),
     )
+
+
+def _extreme(
+    scenario: Scenario,
+    links: Floats,
+    groups: Sequence[Sequence[int]],
+    worst: Callable[[Floats], float],
+) -> Floats:
+    """Return the worst link from one group to another."""
+    size = len(groups)
+    if (links == links.flat[0]).all():
+        return np.full((size, size), links.flat[0])
+    # From a node to itself there is no link to count, where it is the only one of its kind.
+    real = ~np.diag([count == 1 for count in scenario.counts])
+    found = np.zeros((size, size))
+    for row, sources in enumerate(groups):
+        for column, targets in enumerate(groups):
+            block = np.ix_(sources, targets)
+            if real[block].any():
+                found[row, column] = worst(links[block][real[block]])
+    return found
 
 
 def _between(scenario: Scenario, links: Floats, groups: Sequence[Sequence[int]]) -> Floats:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from control.planner.aims import read_aims, refuse_untold
+from control.planner.reader import Reader, number_problem
 from control.planner.scenario import (
     MAX_LAYERS,
     MAX_NODES,
@@ -18,73 +20,11 @@ from control.planner.scenario import (
     Scenario,
     with_nodes,
 )
+from trainmaster.cells import Recompute
 from trainmaster.errors import Problem, SpecError
+from trainmaster.schedules import KNOWN
 
 MAX_MICRO_BATCHES = 1_000_000
-RCM_SCHEDULES = ("1f1b", "gpipe")
-
-
-class Reader:
-    """Reads values out of a mapping, and collects what is wrong with them."""
-
-    def __init__(self, value: Mapping[str, Any], where: str = "") -> None:
-        self._value = value
-        self._where = where
-        self.problems: list[Problem] = []
-        self.read: set[str] = set()
-
-    def path(self, key: str) -> str:
-        """Return where `key` stands."""
-        return f"{self._where}.{key}" if self._where else key
-
-    def wrong(self, key: str, message: str) -> None:
-        """Note a problem."""
-        self.problems.append(Problem(self.path(key), message))
-
-    def number(
-        self, key: str, default: float | None = None, *, zero: bool = False, below: float = 1e30
-    ) -> float:
-        """Return a finite number above 0 (or at least 0)."""
-        self.read.add(key)
-        value = self._value.get(key, default)
-        if value is None:
-            self.wrong(key, "is needed")
-            return 1.0
-        problem = number_problem(value, zero=zero, below=below)
-        if problem is not None:
-            self.wrong(key, problem)
-            return 1.0
-        return float(value)
-
-    def whole(self, key: str, default: int | None = None, *, most: int = 1 << 40) -> int:
-        """Return a whole number from 1 on."""
-        value = self.number(key, default)
-        if value != int(value) or not 1 <= value <= most:
-            self.wrong(key, f"must be a whole number from 1 to {most}, not {value:g}")
-            return 1
-        return int(value)
-
-    def choices(self, key: str, default: Sequence[Any]) -> list[Any]:
-        """Return a list that is not empty, without doubles."""
-        self.read.add(key)
-        value = self._value.get(key, list(default))
-        if not isinstance(value, list) or not value:
-            self.wrong(key, "must be a list with at least one choice")
-            return list(default)
-        return [each for at, each in enumerate(value) if each not in value[:at]]
-
-
-def number_problem(value: object, *, zero: bool = False, below: float = 1e30) -> str | None:
-    """Return what is wrong with a figure, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number, not {value!r:.60}"
-    if not math.isfinite(value):
-        return f"must be a finite number, not {value}"
-    if value < 0 or (value == 0 and not zero):
-        return f"must be {'at least' if zero else 'above'} 0, not {value:g}"
-    if value >= below:
-        return f"must be below {below:g}, not {value:g}"
-    return None
 
 
 def read_scenario(given: object) -> Scenario:
@@ -99,10 +39,12 @@ def read_scenario(given: object) -> Scenario:
     if not isinstance(given, Mapping):
         raise SpecError([Problem("", "must be a mapping of keys to values")])
     reader = Reader(given)
-    names, figures = _nodes(given, reader)
-    layers = _layers(given, reader)
+    names, figures, hosts = _nodes(given, reader)
+    layers, split = _layers(given, reader)
     bw, lat = _links(given, reader, names)
-    scenario = _choices(given, reader, layers)
+    scenario = _choices(given, reader, layers).replaced(hosts=hosts, split=split)
+    scenario = read_aims(given, reader, scenario, len(names))
+    refuse_untold(reader, scenario, figures)
     unknown = sorted(set(map(str, given)) - reader.read - _TOLD)
     if reader.problems:
         raise SpecError(reader.problems[:50])
@@ -131,19 +73,23 @@ _TOLD = frozenset(
 """Keys that tell of a scenario and belong to no problem."""
 
 
-def _nodes(given: Mapping[str, Any], reader: Reader) -> tuple[list[str], list[NodeKind]]:
+Nodes = tuple[list[str], list[NodeKind], tuple[str, ...]]
+"""Their names, figures and machines; no machines where each is one of its own."""
+
+
+def _nodes(given: Mapping[str, Any], reader: Reader) -> Nodes:
     reader.read |= {"nodes", "node_counts", "node_types"}
     if "node_counts" in given:
-        return _counted_nodes(given, reader)
+        return (*_counted_nodes(given, reader), ())
     nodes = given.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         reader.wrong("nodes", "must be a list of at least one node")
-        return [], []
+        return [], [], ()
     if len(nodes) > MAX_NODES:
         reader.wrong("nodes", f"has {len(nodes)} nodes; at most {MAX_NODES} are planned for")
-        return [], []
+        return [], [], ()
     names: dict[str, int] = {}
-    figures = []
+    figures, hosts = [], []
     for index, node in enumerate(nodes):
         where = f"nodes[{index}]"
         if not isinstance(node, Mapping):
@@ -154,7 +100,12 @@ def _nodes(given: Mapping[str, Any], reader: Reader) -> tuple[list[str], list[No
             reader.wrong(f"{where}.name", f"{name!r} is the name of nodes[{names[name]}] already")
         names[name] = index
         figures.append(_kind(node, where, str(node.get("type", "node")), reader))
-    return list(names), figures
+        hosts.append(str(node.get("host", f"machine of {name}")))
+    return list(names), figures, tuple(hosts)
+
+
+_WHERE_TOLD = ("host_mem", "memory_bw", "host_bw", "host_link_bw", "mtbf_s", "price")
+"""Figures of a node without which nothing is made of them."""
 
 
 def _kind(node: Mapping[str, Any], where: str, name: str, reader: Reader) -> NodeKind:
@@ -162,6 +113,12 @@ def _kind(node: Mapping[str, Any], where: str, name: str, reader: Reader) -> Nod
     kind = NodeKind(
         name, inner.number("flops"), inner.number("mem"), inner.number("t0", 0.0, zero=True)
     )
+    more: dict[str, Any] = {key: inner.number(key) for key in _WHERE_TOLD if key in node}
+    if "overlap_slowdown" in node:
+        more["overlap_slowdown"] = inner.number("overlap_slowdown")
+        if more["overlap_slowdown"] < 1:
+            inner.wrong("overlap_slowdown", "must be at least 1: sums make no compute faster")
+    kind = replace(kind, **more)
     reader.problems += inner.problems
     return kind
 
@@ -192,10 +149,12 @@ def _counted_nodes(given: Mapping[str, Any], reader: Reader) -> tuple[list[str],
     return names, figures
 
 
-def _layers(given: Mapping[str, Any], reader: Reader) -> Layers:
-    reader.read.add("layers")
+def _layers(given: Mapping[str, Any], reader: Reader) -> tuple[Layers, tuple[float, ...]]:
+    """Return the layers, and of each the share that nodes can divide."""
+    reader.read |= {"layers", "selective_again"}
     entries = _layer_entries(given.get("layers"), reader)
     columns: dict[str, list[float]] = {"fwd": [], "params": [], "out": [], "act": []}
+    optional: dict[str, list[float]] = {"act_selective": [], "split": []}
     seen: dict[int, tuple[float, ...]] = {}  # of `96 x {...}`, one entry is checked once
     for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
@@ -204,10 +163,25 @@ def _layers(given: Mapping[str, Any], reader: Reader) -> Layers:
         if id(entry) not in seen:
             inner = Reader(entry, f"layers[{index}]")
             seen[id(entry)] = tuple(inner.number(key, zero=key != "fwd") for key in columns)
+            for key in optional:
+                if key in entry:
+                    inner.number(key, zero=True, below=1e30 if key != "split" else 1.0 + 1e-9)
             reader.problems += inner.problems
         for column, value in zip(columns.values(), seen[id(entry)], strict=True):
             column.append(value)
-    return Layers(*(np.array(column) for column in columns.values()))
+        optional["act_selective"].append(entry.get("act_selective", entry.get("act", 0.0)))
+        optional["split"].append(entry.get("split", 1.0))
+    fwd, params, out, act = (np.array(column) for column in columns.values())
+    layers = Layers(fwd, params, out, act)
+    if reader.problems:
+        return layers, ()
+    if any("act_selective" in each for each in entries):
+        layers = replace(
+            layers,
+            act_selective=np.array(optional["act_selective"], dtype=float),
+            again=reader.number("selective_again", 0.05, zero=True, below=1.0 + 1e-9),
+        )
+    return layers, tuple(map(float, optional["split"]))
 
 
 def _layer_entries(value: object, reader: Reader) -> list[Any]:
@@ -277,6 +251,8 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
     schedules = reader.choices("schedule_choices", reader.choices("schedules", ["1f1b"]))
     zeros = reader.choices("zero_choices", [0])
     recomputes = reader.choices("recompute_choices", [False])
+    offloads = reader.choices("offload_choices", [False])
+    tensors = reader.choices("tensor_choices", [1])
     reader.read.add("bucket_bytes")
     buckets = reader.choices("bucket_choices", [given.get("bucket_bytes")])
     reader.read.add("overlap")
@@ -285,9 +261,15 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
         reader.wrong("overlap", f"must be true or false, not {overlap!r:.60}")
     for key, wrong, message in (
         ("micro_batch_choices", [b for b in micro if not _is_whole(b)], "a whole number from 1 on"),
-        ("schedules", [s for s in schedules if s not in RCM_SCHEDULES], "1f1b or gpipe"),
-        ("zero_choices", [z for z in zeros if z not in (0, 1) or z is True], "0 or 1"),
-        ("recompute_choices", [r for r in recomputes if not isinstance(r, bool)], "true or false"),
+        ("schedules", [s for s in schedules if s not in KNOWN], " or ".join(KNOWN)),
+        ("zero_choices", [z for z in zeros if isinstance(z, bool) or z not in range(4)], "0 to 3"),
+        (
+            "recompute_choices",
+            [r for r in recomputes if not isinstance(r, bool) and r not in _RECOMPUTES],
+            'true, false or "selective"',
+        ),
+        ("offload_choices", [o for o in offloads if not isinstance(o, bool)], "true or false"),
+        ("tensor_choices", [t for t in tensors if not _is_whole(t)], "a whole number from 1 on"),
         (
             "bucket_choices" if "bucket_choices" in given else "bucket_bytes",
             [k for k in buckets if k is not None and number_problem(k) is not None],
@@ -323,7 +305,9 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
         micro_batches=fitting or (1,),
         schedules=tuple(schedules),
         zeros=tuple(zeros),
-        recomputes=tuple(recomputes),
+        recomputes=tuple(_RECOMPUTES.get(each, "none") for each in recomputes),
+        offloads=tuple(offloads),
+        tensors=tuple(sorted(each for each in tensors if _is_whole(each))) or (1,),
         buckets=tuple(buckets),
         overlap=overlap is True,
         max_stages=reader.whole("max_stages", MAX_LAYERS),
@@ -342,6 +326,15 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
             0.0,
         ),
     )
+
+
+_RECOMPUTES: dict[object, Recompute] = {
+    False: "none",
+    True: "full",
+    "none": "none",
+    "selective": "selective",
+    "full": "full",
+}
 
 
 def _is_whole(value: object) -> bool:

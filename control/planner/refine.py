@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from control.planner.bound import settings
-from control.planner.cost import Draft, Model, Pipe
-from control.planner.exact import Best
+from control.planner.best import Best, offer
+from control.planner.choices import loosest, settings
+from control.planner.cost import Model
 from control.planner.fit import Shape, climb
-from control.planner.seeds import judge, offer
+from control.planner.seeds import judge
+from control.planner.setting import Draft, Pipe
 
 
 def refine(model: Model, best: Best, *, tries: int, stop: Callable[[], bool]) -> int:
@@ -219,9 +220,9 @@ def _reshaping(
     model: Model, draft: Draft, listed: list[Shape], changed: Mapping[int, Shape | None]
 ) -> Change:
     def change(best: Best) -> bool:
-        s = model.scenario
+        s, setting = model.scenario, loosest(model.scenario, draft.setting)
         replicas = sum(shape.copies for shape in listed)
-        share = max(1, s.global_batch // draft.setting.micro_batch // replicas)
+        share = max(1, s.total(setting.micro_batch) // replicas)
         found = []
         for at, shape in enumerate(listed):
             if at in changed:
@@ -234,7 +235,7 @@ def _reshaping(
                     s,
                     new.kinds,
                     new.layers,
-                    draft.setting,
+                    setting,
                     micro_batches=share,
                     replicas=replicas,
                     reorder=len(new.kinds) <= 8,
@@ -244,6 +245,6 @@ def _reshaping(
                 found.append(Shape(kinds, layers, new.copies))
             else:
                 found.append(shape)
-        return bool(found) and judge(model, draft.setting, found, best)
+        return bool(found) and judge(model, setting, found, best)
 
     return change

@@ -85,21 +85,17 @@ def planned_seconds(
     """Return the seconds of compute of a step that each rank of a plan was planned to take."""
     scenario = fleet_scenario(machines, spec, workload)
     kinds = {
-        name.partition("/")[0]: scenario.kinds[kind]
+        name.partition("/")[0]: kind
         for name, kind in zip(scenario.names, scenario.kind_of, strict=True)
     }
-    fwd = scenario.layers.sums[0]
+    both = scenario.seconds(plan.micro_batch, plan.recompute).both
     found = {}
     for role in roles(plan):
-        pipeline = plan.pipelines[role.replica]
-        figures = kinds.get(pipeline.nodes[role.stage]) if pipeline.nodes else None
-        if figures is None:
+        kind = kinds.get(role.node or "")
+        if kind is None:
             continue
-        first = sum(pipeline.layers[: role.stage])
-        count = pipeline.layers[role.stage]
-        work = plan.micro_batch * float(fwd[first + count] - fwd[first])
-        forward = count * figures.t0 + work / figures.flops
-        found[role.rank] = forward * (1 + scenario.bwd_mult) * pipeline.micro_batches
+        of_kind = sum(both[kind][layer + 1] - both[kind][layer] for layer in role.layers)
+        found[role.rank] = float(of_kind) * plan.pipelines[role.replica].micro_batches
     return found
 
 
@@ -111,7 +107,7 @@ def _ratios(
     for role in roles(plan):
         planned, took = planned_s.get(role.rank), compute_s.get(role.rank)
         if planned and took:
-            node = plan.pipelines[role.replica].nodes[role.stage]
+            node = role.node or ""
             found[node] = max(found.get(node, 0.0), took / planned)
     return found
 
@@ -122,4 +118,5 @@ def _slowed(machine: Machine, ratio: float) -> Machine:
         speed=(machine.speed or 1.0) / ratio,
         layer_time_s=None if machine.layer_time_s is None else machine.layer_time_s * ratio,
         flops=None if machine.flops is None else machine.flops / ratio,
+        timed=tuple(each.times(ratio) for each in machine.timed),
     )

@@ -148,11 +148,13 @@ def _path(allowed: Allowed, counts: Sequence[int]) -> list[int] | None:
     if total == 1:
         return path
     ways = [np.flatnonzero(allowed[kind]).tolist() for kind in range(len(counts))]
+    ways_to = [np.flatnonzero(allowed[:, kind]).tolist() for kind in range(len(counts))]
+    ways_on = [sum(left[each] > 0 for each in ways[kind]) for kind in range(len(counts))]
 
     def options() -> list[int]:
         here = [kind for kind in ways[path[-1]] if left[kind]]
         # The last is tried first: those with the fewest ways on.
-        return sorted(here, key=lambda kind: -sum(left[each] > 0 for each in ways[kind]))
+        return sorted(here, key=lambda kind: -ways_on[kind])
 
     open_options = [options()]
     for _ in range(_STEPS + total):
@@ -162,10 +164,17 @@ def _path(allowed: Allowed, counts: Sequence[int]) -> list[int] | None:
             kind = open_options[-1].pop()
             path.append(kind)
             left[kind] -= 1
+            if not left[kind]:
+                for each in ways_to[kind]:
+                    ways_on[each] -= 1
             open_options.append(options())
         else:
             open_options.pop()
-            left[path.pop()] += 1
+            kind = path.pop()
+            if not left[kind]:
+                for each in ways_to[kind]:
+                    ways_on[each] += 1
+            left[kind] += 1
             if not open_options:
                 return None
     return None

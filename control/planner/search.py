@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from control.planner.bound import Bound, lower_bound, settings
-from control.planner.cost import Draft, Model, Verdict
-from control.planner.exact import Best, Exact, work_estimate
-from control.planner.merging import apart, merged
+from control.planner.best import Best
+from control.planner.bound import Bound, lower_bound
+from control.planner.choices import settings
+from control.planner.cost import Model, Verdict
+from control.planner.exact import Exact
+from control.planner.groups import work_estimate
+from control.planner.merging import apart, coarse, merged
 from control.planner.refine import refine
-from control.planner.scenario import Scenario
+from control.planner.reschedule import rescheduled
+from control.planner.robust import Spread, steadiest
+from control.planner.scenario import Scenario, unlinked
 from control.planner.seeds import (
     Mix,
     by_knapsack,
@@ -25,6 +30,9 @@ from control.planner.seeds import (
     quick_mix,
     replica_choices,
 )
+from control.planner.setting import Draft
+from control.planner.tensor import shared
+from control.planner.worth import Saving
 from trainmaster.errors import Problem, SpecError
 
 EXACT_WORK = 4_000_000.0
@@ -53,6 +61,7 @@ class Found:
         bound: what no plan can beat.
         simulated: how many different pipelines were simulated.
         stopped: whether the search was cut short, by `stop` or since there was too much to try.
+        spread: what becomes of it where figures are a little wrong, if that was asked for.
     """
 
     scenario: Scenario
@@ -63,6 +72,20 @@ class Found:
     simulated: int
     stopped: bool
     model: Model = field(repr=False)
+    spread: Spread | None = None
+
+    @property
+    def worth(self) -> float:
+        """What it is compared by."""
+        return self.verdict.worth if self.spread is None else self.spread.worth
+
+    @property
+    def saving(self) -> Saving | None:
+        """How often the plan saves; None where no figures of failures are told."""
+        worth = self.scenario.worth
+        if worth is None:
+            return None
+        return worth.saving(self.verdict.step_s, self.draft.counts(len(self.scenario.kinds)))
 
     @property
     def gap(self) -> float:
@@ -76,7 +99,35 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
     Raises:
         SpecError: no plan fits; the message says what is lacking.
     """
-    model, best = Model(scenario), Best()
+    return _best_sharing(coarse(scenario), lambda each: _searched(each, stop))
+
+
+def _best_sharing(scenario: Scenario, seek: Callable[[Scenario], Found]) -> Found:
+    """Return the best of what is found with places of one node, and with places of several."""
+    found: list[Found] = []
+    refused: list[SpecError] = []
+    for tensor in scenario.tensors:
+        try:
+            found.append(seek(shared(scenario, tensor)))
+        except SpecError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    best = min(found, key=lambda each: each.worth)
+    if len(scenario.tensors) == 1:
+        return best
+    bound = min((each.bound for each in found), key=lambda each: each.step_s)
+    return replace(
+        best,
+        bound=bound,
+        exact=all(each.exact for each in found),
+        simulated=sum(each.simulated for each in found),
+        stopped=any(each.stopped for each in found),
+    )
+
+
+def _searched(scenario: Scenario, stop: Callable[[], bool]) -> Found:
+    model, best = Model(scenario), Best(keeps_near=scenario.doubt is not None)
     _seed(model, best, stop)
     if best.draft is None:
         plain(model, best)
@@ -91,21 +142,29 @@ def search(scenario: Scenario, *, stop: Callable[[], bool] = never) -> Found:
     if estimate <= EXACT_WORK:
         thorough = Exact(model, best, stop)
         thorough.search()
-        exact, cut_short = not thorough.stopped, thorough.stopped
+        # Of plans that are cut as well as others it keeps one, wherever its nodes are.
+        exact, cut_short = not (thorough.stopped or scenario.domains), thorough.stopped
     if best.draft is None:
         raise SpecError([Problem("", misfit(scenario))])
     bound = lower_bound(scenario)
+    if rescheduled(model, best):
+        exact = False
     if exact:
         bound = Bound(best.step_s, "every plan was tried or ruled out by a bound")
+    draft, verdict, spread = best.draft, best.verdict, None
+    if scenario.doubt is not None:
+        draft, spread = steadiest(scenario, scenario.doubt, best.finalists())
+        verdict, exact = model.verdict(draft), exact and draft == best.draft
     return Found(
         scenario,
-        best.draft,
-        best.verdict,
+        draft,
+        verdict,
         bound,
         exact,
         model.simulated,
         cut_short or stop(),
         model,
+        spread,
     )
 
 
@@ -116,13 +175,20 @@ def quick(scenario: Scenario) -> Found:
     Raises:
         SpecError: no plan fits; the message says what is lacking.
     """
+    return _best_sharing(scenario, _quickly)
+
+
+def _quickly(scenario: Scenario) -> Found:
     model, best = Model(scenario), Best()
-    plain(model, best)
+    plain(model, best, light=True)
+    if best.draft is None:
+        plain(model, best)
     if scenario.num_nodes <= QUICK_MIXES:
-        for mix in mixes_of(model)[:2]:
+        for mix in (mixes_of(model, light=True) or mixes_of(model))[:2]:
             judge(model, mix.setting, mix.shapes, best)
             judge(model, mix.setting, improved(model, mix.setting, mix.shapes), best)
         refine(model, best, tries=QUICK_TRIES, stop=never)
+        rescheduled(model, best)
     if best.draft is None:
         raise SpecError([Problem("", misfit(scenario))])
     return Found(
@@ -180,13 +246,13 @@ def _sow(model: Model, best: Best, stop: Callable[[], bool]) -> None:
             )
 
 
-def mixes_of(model: Model) -> list[Mix]:
+def mixes_of(model: Model, *, light: bool = False) -> list[Mix]:
     """Return equal mixes, best first by a quick estimate; without the slowest kinds only where the
     mix of all is among the best.
     """
     s = model.scenario
     found = []
-    for setting in settings(s):
+    for setting in settings(s, light=light):
         for replicas in replica_choices(s.num_nodes, s.max_replicas):
             mix = quick_mix(model, setting, replicas, 0)
             if mix is not None:
@@ -206,13 +272,33 @@ def mixes_of(model: Model) -> list[Mix]:
 def misfit(scenario: Scenario) -> str:
     """Return why no plan fits, with the numbers."""
     s = scenario
-    params = float(s.layers.params.sum())
-    need = params * (16 if max(s.zeros) == 0 else 4)
+    most = min(s.num_nodes, s.total(min(s.micro_batches)))
+    if s.min_replicas > most:
+        return (
+            f"min_replicas is {s.min_replicas}, but {s.num_nodes} nodes and "
+            f"{s.total(min(s.micro_batches))} micro-batches make at most {most} pipelines"
+        )
+    params, largest = float(s.layers.params.sum()), float(s.layers.params.max())
+    choices = [s.states_of(zero, offload=offload) for zero in s.zeros for offload in s.offloads]
+    need = params * min(states.per_param(1) for states in choices)
+    alone = largest * min(states.per_param(s.num_nodes) + states.whole for states in choices)
     have = sum(kind.mem * count for kind, count in zip(s.kinds, s.counts, strict=True))
-    largest = float(s.layers.params.max()) * (16 if max(s.zeros) == 0 else 4)
     return (
         f"the model fits in no way: its {params:g} parameters need at least {need:.4g} bytes "
-        f"beside activations, its largest layer {largest:.4g}; the nodes have {have:.4g} bytes "
-        f"together, the largest {max(kind.mem for kind in s.kinds):.4g}. Allow smaller "
-        "micro-batches, ZeRO 1, recompute or more stages, or add nodes"
+        f"beside activations, its largest layer {alone:.4g}; the nodes have {have:.4g} bytes "
+        f"together, the largest {max(kind.mem for kind in s.kinds):.4g}{_binding(s)}. Allow "
+        "smaller micro-batches, ZeRO 1, recompute or more stages, or add nodes"
     )
+
+
+def _binding(scenario: Scenario) -> str:
+    """Return what else is in the way, as clauses."""
+    s, told = scenario, ""
+    if s.min_replicas > 1 and s.domains:
+        told += f", which are in {len(set(s.domains))} domains, one for each copy of a layer"
+    if s.min_replicas > 1:
+        told += f", and min_replicas asks for {s.min_replicas} copies of the model"
+    apart = unlinked(s)
+    if apart:
+        told += f", and pipelines cannot go over {apart[0]}, which has no links"
+    return told

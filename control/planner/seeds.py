@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from control.planner.aligned import aligned_templates
-from control.planner.bound import settings
-from control.planner.cost import Draft, Model, Pipe, Setting
+from control.planner.best import Best, offer
+from control.planner.choices import settings
+from control.planner.cost import Model
 from control.planner.cuts import best_links
-from control.planner.exact import Best
 from control.planner.fit import Shape, climb, share, split
+from control.planner.setting import Draft, Pipe, Setting
 from control.planner.templates import (
     MAX_STATES,
     Templates,
@@ -26,14 +27,14 @@ from control.planner.templates import (
 )
 
 
-def plain(model: Model, best: Best) -> None:
+def plain(model: Model, best: Best, *, light: bool = False) -> None:
     """Judge the plans that anybody would think of first, so that where one fits there is one: the
     whole model on each of the fastest nodes, and one pipeline through them.
     """
     s = model.scenario
     order = sorted(range(len(s.counts)), key=lambda kind: (-s.speed[kind], kind))
-    for setting in settings(s):
-        total = s.global_batch // setting.micro_batch
+    for setting in settings(s, light=light):
+        total = s.total(setting.micro_batch)
         room = min(total, s.max_replicas)
         shapes: list[Shape] = []
         row: list[int] = []
@@ -63,19 +64,8 @@ def judge(model: Model, setting: Setting, shapes: Sequence[Shape], best: Best) -
     replicas = sum(shape.copies for shape in shapes)
     if not s.min_replicas <= replicas <= s.max_replicas:
         return False
-    pipes = share(model, setting, shapes, s.global_batch // setting.micro_batch)
+    pipes = share(model, setting, shapes, s.total(setting.micro_batch))
     return pipes is not None and offer(model, Draft(setting, pipes), best)
-
-
-def offer(model: Model, draft: Draft, best: Best) -> bool:
-    """Judge a draft with each choice of bucket; return whether it was taken."""
-    if not model.fits(draft):
-        return False
-    taken = False
-    for bucket in model.scenario.buckets if draft.replicas > 1 else model.scenario.buckets[:1]:
-        bucketed = Draft(draft.setting._replace(bucket=bucket), draft.pipes)
-        taken |= best.offer(bucketed, model.verdict(bucketed))
-    return taken
 
 
 def mixes(counts: Sequence[int], replicas: int) -> dict[tuple[int, ...], int]:
@@ -105,7 +95,7 @@ def quick_mix(
     counts = list(s.counts)
     for kind in sorted(range(len(counts)), key=lambda kind: (s.speed[kind], kind))[:drop]:
         counts[kind] = 0
-    total = s.global_batch // setting.micro_batch
+    total = s.total(setting.micro_batch)
     if replicas > min(sum(counts), total, s.max_replicas) or replicas < s.min_replicas:
         return None
     shapes, rate, ahead, backward = [], 0.0, 0.0, 0.0
@@ -165,7 +155,7 @@ def improved(
     """Return the shapes with orders and cuts improved for the shares that they get."""
     s = model.scenario
     replicas = sum(shape.copies for shape in shapes)
-    pipes = share(model, setting, shapes, s.global_batch // setting.micro_batch)
+    pipes = share(model, setting, shapes, s.total(setting.micro_batch))
     if pipes is None:
         return list(shapes)
     share_of = {(pipe.kinds, pipe.layers): pipe.micro_batches for pipe in pipes}
@@ -251,7 +241,7 @@ def _try(
         return
     s = model.scenario
     number, counts = island(s.counts)
-    wanted = s.global_batch // setting.micro_batch / number
+    wanted = s.total(setting.micro_batch) / number
     seen = set()
     for factor in _STEPS:
         if floor_s * factor > near_s * 1.02:

@@ -15,10 +15,10 @@ from itertools import product
 
 import numpy as np
 
-from control.planner.cost import Setting
 from control.planner.cuts import cut_costs, fitting, step_lines
 from control.planner.fit import Shape
 from control.planner.scenario import Floats, Ints, Scenario
+from control.planner.setting import Setting
 
 MAX_TEMPLATES = 6000
 MAX_STATES = 30_000
@@ -102,29 +102,22 @@ def _of_size(
 ) -> Templates | None:
     s, b = scenario, setting.micro_batch
     total, size = s.layers.count, kinds.shape[1]
-    factor = 1 + s.bwd_mult + (1 if setting.recompute else 0)
-    each = factor * (s.t0 + b * float(s.layers.fwd.mean()) / s.flops)[kinds]
-    per_param = 16.0 if setting.zero == 0 else 4 + 12 / replicas
+    unit = mean_layer_s(s, setting)
+    each = unit[kinds]
+    states = s.states_of(setting.zero, offload=setting.offload)
     # As many micro-batches as the step has room for, to know what is in flight.
     n = np.maximum(1, step_s * (1 / each).sum(axis=1) / total).astype(np.int64)
     held = (
         np.minimum(n[:, None], size - np.arange(size)) if setting.schedule == "1f1b" else n[:, None]
     )
-    layer_bytes = s.layers.act.mean() if not setting.recompute else _mean_input(s)
-    once = b * float(s.layers.act.max()) if setting.recompute else 0.0
-    need = s.layers.params.mean() * per_param + held * b * layer_bytes
+    layer_bytes = float(s.kept[setting.recompute][-1]) / total
+    once = states.whole * float(s.layers.params.max())
+    if setting.recompute != "none":
+        once += b * float(s.layers.act.max())
+    need = s.layers.params.mean() * states.per_param(replicas) + held * b * layer_bytes
     room = np.floor((s.mem[kinds] - s.fixed - once) / np.maximum(need, 1e-9))
     room = np.minimum(room, total)
-    levels = np.unique(
-        np.concatenate(
-            [
-                factor
-                * (s.t0[k] + b * float(s.layers.fwd.mean()) / s.flops[k])
-                * np.arange(1, total + 1)
-                for k in range(len(s.kinds))
-            ]
-        )
-    )
+    levels = np.unique(np.outer(np.arange(1, total + 1), unit))
     low, high = np.zeros(len(some), dtype=np.int64), np.full(len(some), len(levels) - 1)
 
     def caps(level: Ints) -> Floats:
@@ -154,8 +147,10 @@ def _of_size(
     return Templates(some[rows], shapes, start[rows], per[rows])
 
 
-def _mean_input(scenario: Scenario) -> float:
-    return float((scenario.layers.out[:-1].sum() + scenario.input_bytes) / scenario.layers.count)
+def mean_layer_s(scenario: Scenario, setting: Setting) -> Floats:
+    """Return what both passes of a layer take on each kind of node, on average."""
+    both = scenario.seconds(setting.micro_batch, setting.recompute).both
+    return np.asarray(both[:, -1] / scenario.layers.count)
 
 
 def trimmed(counts: Ints, each: Floats, total: int) -> Ints:
@@ -194,33 +189,32 @@ def best_set(
     states = tuple(count + 1 for count in counts)
     value = np.zeros(states, dtype=np.int64)
     steps: list[tuple[int, int, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]] = []
-    for row, vector in enumerate(choice.vectors):
-        if not taken[row]:
+    for row, (vector, each) in enumerate(zip(choice.vectors.tolist(), taken.tolist(), strict=True)):
+        if not each:
             continue
-        most = int(min(count // need for count, need in zip(counts, vector, strict=True) if need))
+        most = min(count // need for count, need in zip(counts, vector, strict=True) if need)
         copies = 1
         while most > 0:
             copies = min(copies, most)
-            need = vector * copies
-            better = np.zeros(states, dtype=bool)
-            high = tuple(slice(int(each), None) for each in need)
-            low = tuple(slice(0, size - int(each)) for each, size in zip(need, states, strict=True))
-            candidate = value[low] + copies * taken[row]
-            better[high] = candidate > value[high]
-            value[high] = np.maximum(value[high], candidate)
-            steps.append((row, copies, better))
+            high = tuple(slice(need * copies, None) for need in vector)
+            low = tuple(
+                slice(0, size - need * copies) for need, size in zip(vector, states, strict=True)
+            )
+            candidate, best = value[low] + copies * each, value[high]
+            # Where the set with these copies is better, by what it leaves.
+            steps.append((row, copies, candidate > best))
+            np.maximum(best, candidate, out=best)
             most -= copies
             copies *= 2
-    at = tuple(count for count in counts)
+    at = tuple(counts)
     total = int(value[at])
     used: dict[int, int] = {}
     for row, copies, better in reversed(steps):
-        if better[at]:
+        needs = choice.vectors[row].tolist()
+        rest = tuple(here - need * copies for here, need in zip(at, needs, strict=True))
+        if min(rest) >= 0 and better[rest]:
             used[row] = used.get(row, 0) + copies
-            at = tuple(
-                here - int(need) * copies
-                for here, need in zip(at, choice.vectors[row], strict=True)
-            )
+            at = rest
     return total, sorted(used.items())
 
 

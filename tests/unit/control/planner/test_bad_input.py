@@ -2,78 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-import math
-
 import pytest
 
 from control.planner.answer import answer
+from control.planner.explain import explain
+from control.planner.merging import MOST_KINDS, coarse
+from control.planner.placing import place
 from control.planner.reading import read_scenario
 from control.planner.search import search
+from tests.fakes.bad_scenarios import BAD, GOOD, changed
 from trainmaster.errors import SpecError
 
-GOOD = {
-    "nodes": [
-        {"name": "a", "type": "A", "flops": 4e12, "mem": 1e10, "t0": 0.0},
-        {"name": "b", "type": "B", "flops": 1e12, "mem": 1e10, "t0": 0.0},
-    ],
-    "layers": [{"fwd": 2e9, "params": 1e6, "out": 1e5, "act": 1e6}] * 4,
-    "bw": [[0.0, 1e9], [1e9, 0.0]],
-    "lat": [[0.0, 1e-5], [1e-5, 0.0]],
-    "global_batch": 8,
-    "micro_batch_choices": [1, 2],
-}
-
-
-def changed(*path, to):
-    scenario = copy.deepcopy(GOOD)
-    here = scenario
-    for part in path[:-1]:
-        here = here[part]
-    if to is None:
-        del here[path[-1]]
-    else:
-        here[path[-1]] = to
-    return scenario
+BIG = {"layers": [{"fwd": 2e9, "params": 2e8, "out": 1e5, "act": 1e6}] * 4}
+"""Too much for one of the nodes."""
+UNJOINED = [[0.0, 0.0], [0.0, 0.0]]
 
 
 @pytest.mark.parametrize(
     ("scenario", "where", "what"),
-    [
-        (changed("nodes", 1, "flops", to=0), "nodes[1].flops", "above 0"),
-        (changed("nodes", 1, "flops", to=-1e12), "nodes[1].flops", "above 0, not -1e+12"),
-        (changed("nodes", 1, "flops", to=math.nan), "nodes[1].flops", "finite number, not nan"),
-        (changed("nodes", 0, "mem", to=math.inf), "nodes[0].mem", "finite number, not inf"),
-        (changed("nodes", 0, "mem", to=None), "nodes[0].mem", "is needed"),
-        (changed("nodes", 0, "mem", to="80 GB"), "nodes[0].mem", "a number, not '80 GB'"),
-        (changed("nodes", 0, "t0", to=-1), "nodes[0].t0", "at least 0"),
-        (changed("nodes", 1, "name", to="a"), "nodes[1].name", "'a' is the name of nodes[0]"),
-        (changed("nodes", to=[]), "nodes", "at least one node"),
-        (changed("nodes", 0, to=7), "nodes[0]", "must be a mapping"),
-        (changed("layers", to=[]), "layers", "at least one layer"),
-        (changed("layers", to="96 of them"), "layers", "96 x"),
-        (changed("layers", 2, to={"fwd": 0, "params": 1, "out": 1, "act": 1}), "layers[2].fwd", ""),
-        (changed("bw", 0, 1, to=-1.0), "bw[0][1]", "(a to b) must be at least 0"),
-        (changed("bw", 0, 1, to=math.nan), "bw[0][1]", "finite"),
-        (changed("bw", 0, to=[0.0]), "bw[0]", "each of the 2 nodes"),
-        (changed("lat", to=None), "lat", "is needed"),
-        (changed("global_batch", to=None), "global_batch", "is needed"),
-        (changed("global_batch", to=2.5), "global_batch", "whole number"),
-        (changed("global_batch", to=0), "global_batch", "above 0"),
-        (changed("global_batch", to=10**12), "global_batch", "more than 1000000 micro-batches"),
-        (changed("micro_batch_choices", to=[3, 5]), "global_batch", "not divisible by any of"),
-        (changed("micro_batch_choices", to=[]), "micro_batch_choices", "at least one choice"),
-        (changed("micro_batch_choices", to=[0]), "micro_batch_choices", "whole number"),
-        (changed("zero_choices", to=[4]), "zero_choices", "0 or 1"),
-        (changed("schedules", to=["zigzag"]), "schedules", "1f1b or gpipe"),
-        (changed("bucket_bytes", to=-5.0), "bucket_bytes", "above 0"),
-        (changed("max_stages", to=0), "max_stages", ""),
-        ({**GOOD, "min_replicas": 3, "max_replicas": 2}, "min_replicas", "above max_replicas"),
-        ({**GOOD, "overlap": "yes"}, "overlap", "true or false"),
-        ({**GOOD, "node_counts": {"A": 2}}, "node_types", "must map each type"),
-        ("nonsense", "", "must be a mapping"),
-        ({}, "nodes", "at least one node"),
-    ],
+    BAD,
 )
 def test_a_bad_scenario_is_refused_with_the_place_and_the_mend(scenario, where, what):
     with pytest.raises(SpecError) as caught:
@@ -99,8 +46,6 @@ def test_all_problems_are_told_at_once():
     [
         changed("layers", to=[{"fwd": 2e9, "params": 1e10, "out": 1e5, "act": 1e6}] * 4),
         {**GOOD, "max_stages": 1, "nodes": [{**each, "mem": 5e7} for each in GOOD["nodes"]]},
-        {**GOOD, "min_replicas": 3},
-        {**GOOD, "min_replicas": 9, "micro_batch_choices": [8]},
     ],
 )
 def test_a_model_that_fits_nowhere_is_refused_with_the_numbers(scenario):
@@ -108,10 +53,28 @@ def test_a_model_that_fits_nowhere_is_refused_with_the_numbers(scenario):
         search(read_scenario(scenario))
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"min_replicas": 3}, "min_replicas is 3, but 2 nodes and 8 micro-batches make at most 2"),
+        ({"min_replicas": 2, "micro_batch_choices": [8]}, "1 micro-batches make at most 1"),
+        ({"min_replicas": 2, **BIG}, "min_replicas asks for 2 copies"),
+        ({**BIG, "bw": UNJOINED}, "cannot go over a, which has no links"),
+    ],
+)
+def test_it_is_said_what_is_in_the_way_beside_memory(changes, told):
+    with pytest.raises(SpecError, match=told):
+        search(read_scenario({**GOOD, **changes}))
+
+
 def test_nodes_without_a_link_are_not_joined():
-    scenario = changed("bw", to=[[0.0, 0.0], [0.0, 0.0]])
+    scenario = {**GOOD, "bw": UNJOINED}
     found = search(read_scenario(scenario))
     assert found.draft.nodes == 1
+    assert (
+        "no links join a, b to any other node, there and back"
+        in explain(found, place(found.draft, found.scenario)).warnings
+    )
     one_way = changed("bw", to=[[0.0, 1e9], [0.0, 0.0]])
     assert search(read_scenario(one_way)).draft.nodes == 1
 
@@ -152,6 +115,24 @@ def test_ten_thousand_nodes_are_planned_for():
     assert len(set(nodes)) == len(nodes) > 1000
     shares = [each["micro_batches"] for each in told["plan"]["pipelines"]]
     assert sum(shares) * told["plan"]["micro_batch"] == 100_000
+
+
+def test_of_thousands_of_unlike_nodes_those_that_are_similar_count_as_the_worst_of_them():
+    nodes = [
+        {"name": f"n{at}", "flops": 1e12 * (1 + at / 600), "mem": 1e10 - at} for at in range(600)
+    ]
+    given = {key: GOOD[key] for key in ("layers", "global_batch", "micro_batch_choices")}
+    link = {"bw": 1e9, "lat": 1e-5}
+    s = coarse(read_scenario({**given, "nodes": nodes, "link": link}))
+    assert len(s.kinds) <= MOST_KINDS
+    assert sorted(node for members in s.members for node in members) == list(range(600))
+    for node, kind in enumerate(s.kind_of):
+        assert s.kinds[kind].flops <= nodes[node]["flops"]
+        assert s.kinds[kind].mem <= nodes[node]["mem"]
+        assert nodes[node]["flops"] < 1.05 * s.kinds[kind].flops
+    assert "nodes of 600 kinds: those that are within 2%" in s.warnings[-1]
+    few = read_scenario(GOOD)
+    assert coarse(few) is few
 
 
 def test_more_nodes_than_can_be_meant_are_refused():

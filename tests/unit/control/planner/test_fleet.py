@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from control.planner.answer import asked_for
+from control.planner.answer import asked_for, told
 from control.planner.fleet import asked, divisors, fleet_scenario, runnable
 from control.planner.machine import Machine
-from control.planner.search import search
+from control.planner.search import quick, search
 from trainmaster.document import Document, validate
 from trainmaster.errors import SpecError
-from trainmaster.plan import plan_problems
+from trainmaster.layout import nodes_of
+from trainmaster.plan import Plan
+from trainmaster.resolution import plan_problems, workload_problems
 from trainmaster.spec import RunSpec
 from trainmaster.wire import WorkloadInfo
+from worker.groups import refuse_mixture, replicas_cross
 
 LAYER = {"forward_flops": 1e9, "parameters": 10_000, "output_bytes": 4096}
 WORKLOAD = WorkloadInfo(
@@ -55,6 +60,21 @@ def test_a_plan_for_unequal_machines_runs_and_beats_the_even_one():
     )
     slower = asked_for(scenario, asked(even, WORKLOAD))
     assert found.verdict.step_s < slower.verdict.step_s
+
+
+def test_sums_in_float32_take_half_the_memory_and_the_wire():
+    machines = [Machine(name, layer_time_s=0.01) for name in ("one", "two")]
+    exact = spec(replicas=2, micro_batch=2)
+    train = {**exact.train.model_dump(), "gradient_sums": "float32"}
+    rounded = validate(RunSpec, Document({**exact.model_dump(), "train": train}))
+    wide, narrow = (fleet_scenario(machines, each, WORKLOAD) for each in (exact, rounded))
+    assert (wide.grad_bytes, narrow.grad_bytes) == (8.0, 4.0)
+    memory = [
+        runnable(asked_for(scenario, asked(each, WORKLOAD)), each, WORKLOAD).predicted.memory_bytes
+        for scenario, each in ((wide, exact), (narrow, rounded))
+    ]
+    saved = [before - after for before, after in zip(*memory, strict=True)]
+    assert saved == pytest.approx([4 * WORKLOAD.num_parameters] * 2)
 
 
 @pytest.mark.parametrize("micro", [1, 24])
@@ -109,9 +129,9 @@ def test_without_machines_or_figures_nothing_is_guessed():
     bare = WORKLOAD.model_copy(update={"layers": [{"index": 0}]})
     with pytest.raises(SpecError, match="layer 0 was described without 'forward_flops'"):
         fleet_scenario([Machine("m")], spec(), bare)
-    told = fleet_scenario([Machine("m")], spec(), WORKLOAD).warnings
-    assert any("no calibration" in each for each in told)
-    assert any("memory" in each for each in told)
+    warnings = fleet_scenario([Machine("m")], spec(), WORKLOAD).warnings
+    assert any("no calibration" in each for each in warnings)
+    assert any("memory" in each for each in warnings)
 
 
 def test_the_runtimes_rings_are_as_slow_as_the_slowest_link_among_their_nodes():
@@ -125,3 +145,90 @@ def test_the_runtimes_rings_are_as_slow_as_the_slowest_link_among_their_nodes():
     ]
     # Four messages in turn, each over the link from a to b, though a ring could go without it.
     assert took[1] - took[0] == pytest.approx(4 * 0.5, rel=1e-3)
+
+
+def optimized_by(asking: RunSpec, optimizer: str, batch: int) -> RunSpec:
+    told = asking.model_dump(mode="json")
+    told["train"] |= {"global_batch": batch, "optimizer": {"name": optimizer}}
+    return validate(RunSpec, Document(told))
+
+
+def refuse_on_devices(
+    plan: Plan, machines: list[Machine], asking: RunSpec, workload: WorkloadInfo
+) -> None:
+    """Refuse what ranks find out only when they meet, and see of what kind their devices are."""
+    kind_of = {machine.name: machine.device for machine in machines}
+    kinds = [kind_of[str(node)] for node in nodes_of(plan)]
+    refuse_mixture(plan, kinds)
+    if workload.brings_optimizer or asking.train.optimizer.name == "adafactor":
+        assert plan.tensor == 1
+        assert plan.replicas == 1 or (plan.zero == 0 and not replicas_cross(plan, kinds))
+
+
+@pytest.mark.parametrize("choose", [search, quick])
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+def test_an_optimizer_that_needs_whole_parameters_gets_replicas_on_one_kind(choose, optimizer):
+    machines = [Machine("a", 2, layer_time_s=0.02), Machine("b", 2, layer_time_s=0.01, device="x")]
+    asking = optimized_by(spec(), optimizer, 24)
+    workload = WORKLOAD.model_copy(update={"tensor_units": 4})
+    plan = runnable(choose(fleet_scenario(machines, asking, workload)), asking, workload)
+    assert {str(node) for node in nodes_of(plan)} == (
+        {"b"} if optimizer == "adafactor" else {"a", "b"}
+    )
+    refuse_on_devices(plan, machines, asking, workload)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_is_planned_fits_and_is_what_the_runtime_takes(seed):
+    draw = random.Random(seed)
+    device = draw.choice(["cpu", "cuda"])
+    layers = [
+        {
+            "index": at,
+            "forward_flops": draw.choice([1e8, 1e9]),
+            "parameters": draw.choice([1e5, 1e6, 4e6]),
+            "split_parameters": draw.choice([0, 1e5]),
+            "output_bytes": 4096,
+        }
+        for at in range(draw.randint(1, 9))
+    ]
+    workload = WORKLOAD.model_copy(
+        update={
+            "num_layers": len(layers),
+            "layers": layers,
+            "tensor_units": draw.choice([None, 4]),
+            "brings_optimizer": draw.random() < 0.2,
+        }
+    )
+    machines = [
+        Machine(
+            f"m{at}",
+            slots=draw.choice([1, 1, 2, 4]),
+            layer_time_s=draw.choice([0.01, 0.02, 0.05]),
+            memory_bytes=draw.choice([None, 30_000_000, 80_000_000]),
+            links={"m0": (0.05, draw.choice([None, 1e7]))},
+            memory_bytes_per_s=draw.choice([None, 1e10]),
+            device=draw.choice([device, device, "emu"]),
+        )
+        for at in range(draw.randint(1, 4))
+    ]
+    batch = draw.choice([1, 7, 24, 97])
+    asking = optimized_by(spec(), draw.choice(["adamw", "adamw", "adafactor"]), batch)
+    scenario = fleet_scenario(machines, asking, workload)
+    for seek in (quick, search):
+        try:
+            found = seek(scenario)
+        except SpecError:
+            continue  # it fits in no way
+        assert found.model.fits(found.draft)
+        plan = runnable(found, asking, workload)
+        assert not plan_problems(plan, num_layers=len(layers), global_batch=batch)
+        assert not workload_problems(
+            plan,
+            tensor_units=workload.tensor_units,
+            brings_optimizer=workload.brings_optimizer,
+        )
+        refuse_on_devices(plan, machines, asking, workload)
+        again = asked_for(scenario, plan)
+        assert again.verdict.step_s <= found.verdict.step_s * (1 + 1e-6)
+        told(found, 0.1)

@@ -11,6 +11,7 @@ from control.planner.machine import Machine, machine_of, settled
 from control.planner.search import search
 from tests.fakes import snapshots as at
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec
+from trainmaster.calibration import workload_key
 
 
 def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None):
@@ -30,7 +31,7 @@ def test_what_was_measured_is_planned_with():
     other = machine_of("elm", 1, calibrated(1e10, {"oak": (1e-3, 4e8)}), 100)
     assert (one.flops, one.measured) == (4e10, {"elm": (1e-3, 1e8)})
     scenario = fleet_scenario([one, other], spec(), WORKLOAD)
-    assert scenario.flops == pytest.approx([4e10, 1e10])
+    assert [kind.flops for kind in scenario.kinds] == pytest.approx([4e10, 1e10])
     off = ~np.eye(2, dtype=bool)
     assert scenario.bw[off] == pytest.approx([1e8, 4e8])
     assert not any("no calibration" in each for each in scenario.warnings)
@@ -40,7 +41,7 @@ def test_what_was_measured_is_planned_with():
 def test_a_node_without_a_calibration_is_named_and_nobody_elses_is_compared_with_it():
     one, other = machine_of("oak", 1, calibrated(4e10)), Machine("elm")
     scenario = fleet_scenario([one, other], spec(), WORKLOAD)
-    assert len(set(scenario.flops)) == 1
+    assert len({kind.flops for kind in scenario.kinds}) == 1
     assert any("no calibration of elm:" in each for each in scenario.warnings)
     assert not can_tell_apart([one, other])
 
@@ -84,7 +85,7 @@ def test_doubtful_measurements_are_told():
 
 def test_eight_nodes_of_seven_kinds_are_tried_to_the_end_and_a_search_ends_when_it_is_told():
     machines = [Machine(f"n{each}", layer_time_s=0.01 * (1 + each % 7)) for each in range(8)]
-    scenario = fleet_scenario(machines, spec(), WORKLOAD)
+    scenario = fleet_scenario(machines, spec(), WORKLOAD).replaced(schedules=("1f1b", "gpipe"))
     asked = 0
 
     def stop() -> bool:
@@ -99,3 +100,45 @@ def test_eight_nodes_of_seven_kinds_are_tried_to_the_end_and_a_search_ends_when_
     thorough = search(scenario)
     assert thorough.exact
     assert thorough.verdict.step_s <= found.verdict.step_s
+
+
+def timed(seconds: float, kept: float = 5e4) -> dict[str, object]:
+    """A profile in which each layer of the workload was measured, and its products are told too."""
+    layer = {
+        "forward_s": 1e-3,
+        "forward_per_sample_s": seconds,
+        "backward_s": 1e-3,
+        "backward_per_sample_s": 3 * seconds,
+        "kept_bytes": kept,
+    }
+    workloads = {KEY: {"workload": "somewhere:workload", "layers": [layer] * 8}}
+    found = calibrated(4e10)["calibration"]
+    return {"calibration": {**found, "workloads": workloads}}
+
+
+KEY = workload_key("somewhere:workload", {}, WORKLOAD.code_sha256)
+
+
+def test_layers_that_were_measured_go_before_products_of_matrices():
+    machines = [
+        machine_of(name, 1, timed(seconds), workload=KEY)
+        for name, seconds in (("oak", 0.01), ("elm", 0.0102), ("fig", 0.03))
+    ]
+    scenario = fleet_scenario(machines, spec(), WORKLOAD)
+    assert len(scenario.kinds) == 2, "oak and elm are told apart by noise alone"
+    seconds = scenario.seconds(2)
+    forward, backward = seconds.forward[:, -1], seconds.backward[:, -1]
+    assert max(forward) == pytest.approx(8 * (1e-3 + 2 * 0.03))
+    assert max(backward) == pytest.approx(8 * (1e-3 + 2 * 0.09))
+    assert scenario.layers.act == pytest.approx(5e4)
+    assert not any("products of matrices" in each for each in scenario.warnings)
+    assert not any("is taken for" in each and "output" in each for each in scenario.warnings)
+
+
+def test_times_of_another_workload_or_precision_or_of_some_nodes_alone_are_not_used():
+    other = machine_of("oak", 1, timed(0.01), workload="another")
+    half = machine_of("oak", 1, timed(0.01), workload=KEY, precision="bf16")
+    assert other.timed == half.timed == ()
+    some = [machine_of("oak", 1, timed(0.01), workload=KEY), machine_of("elm", 1, calibrated(4e10))]
+    scenario = fleet_scenario(some, spec(), WORKLOAD)
+    assert not any(kind.timed for kind in scenario.kinds)

@@ -6,20 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from control import interventions, moves
-from control.incidents import open_incident
+from control.incidents import interventions
+from control.incidents.record import open_incident
+from control.incidents.rung import Evidence
 from control.planner.automatic import choose, machines_of
 from control.planner.machine import Machine
 from control.planner.replan import Replanned, planned_seconds, replanned
-from control.rung import Evidence
+from control.recovery import moves
 from control.turn import Turn
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW
 from tests.unit.control.planner.test_automatic import unequal
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec
 from trainmaster.actions import Rebalance
 from trainmaster.layout import roles
-from trainmaster.plan import plan_problems
+from trainmaster.resolution import plan_problems
 
 PROFILES = {
     "oak": {"layer_time_s": 0.01},
@@ -27,7 +29,7 @@ PROFILES = {
     "fig": {"layer_time_s": 0.02},
 }
 ROOMS = [(at.node(name, 1, profile=profile), 1) for name, profile in PROFILES.items()]
-MACHINES = machines_of(spec(), ROOMS)
+MACHINES = machines_of(spec(), ROOMS, WORKLOAD)
 PLAN = choose(spec(), WORKLOAD, ROOMS).plan
 
 
@@ -107,7 +109,7 @@ def test_a_rule_that_rebalances_a_planned_run_plans_it_anew_once():
     ring.train(30)
     plan = ring.snapshot.attempt.plan
     workload, spec_ = ring.snapshot.run.workload, ring.snapshot.run.spec
-    machines = machines_of(spec_, [(each, 1) for each in ring.snapshot.nodes])
+    machines = machines_of(spec_, [(each, 1) for each in ring.snapshot.nodes], workload)
     planned = planned_seconds(machines, spec_, workload, plan)
     slow = roles(plan)[0].node
 

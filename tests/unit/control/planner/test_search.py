@@ -9,15 +9,17 @@ import random
 import numpy as np
 import pytest
 
-from control.planner.answer import answer, place, plan_json
-from control.planner.cost import Model, Pipe, Setting
+from control.planner.answer import answer, plan_json
+from control.planner.best import Best
+from control.planner.cost import Model
 from control.planner.cuts import cut_costs, stage_end_bounds
-from control.planner.exact import Best
+from control.planner.placing import place
 from control.planner.reading import read_scenario
 from control.planner.refine import refine
 from control.planner.ring import rings
 from control.planner.search import mixes_of, search
 from control.planner.seeds import judge
+from control.planner.setting import Pipe, Setting
 from tests.fakes.rcm_oracle import Oracle
 from tests.fakes.scenarios import small_scenario
 from trainmaster.errors import SpecError
