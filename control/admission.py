@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
-from control import drills, replanning, scheduler, succession
-from control.checkpoints import interval, mark_abandoned, readmit
+from control import drills, scheduler
+from control.checkpoints.judging import interval, mark_abandoned, readmit
 from control.decision import NewAttempt, NewChore
-from control.endings import not_before
-from control.lifecycle import Happening, State
+from control.lifecycle import Desired, Happening, State
 from control.lineage import ENDLESS, up_to
+from control.liveness.leases import LEASE_S
 from control.planner import automatic
+from control.recovery import replanning, succession
+from control.recovery.endings import not_before
+from control.recovery.succession import Beginning
 from control.snapshot import Attempt, RunSnapshot
-from control.succession import Beginning
 from control.turn import Turn
 from trainmaster.errors import SpecError, UserError
-from trainmaster.plan import Plan, resolve
+from trainmaster.plan import Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import PlacementSpec, RunSpec
+from trainmaster.wire import MADE_OF
 
 PASS_AFTER_S = 10.0
 
@@ -54,6 +59,9 @@ def launch(turn: Turn) -> None:
             f"begins at {pause_until:%H:%M:%S} UTC."
         )
         return
+    if _must_let_others_pass(turn):
+        turn.because = f"Waiting: {snapshot.queued_before} runs are before it in the queue."
+        return
     try:
         plan, why_plan = _plan(turn, begin, snapshot.attempt)
     except SpecError as error:
@@ -61,9 +69,6 @@ def launch(turn: Turn) -> None:
         return
     if plan is None:
         turn.because = why_plan
-        return
-    if _must_let_others_pass(turn):
-        turn.because = f"Waiting: {snapshot.queued_before} runs are before it in the queue."
         return
     preferred = _last_nodes(snapshot.attempt)
     placement = _placement(begin, snapshot)
@@ -118,11 +123,27 @@ def _plan(turn: Turn, begin: Beginning, newest: Attempt | None) -> tuple[Plan | 
         again = _as_before(turn, begin.spec, newest.plan)
         if again is not None:
             return again, ""
-    rooms = scheduler.rooms(begin.spec.placement, snapshot.nodes, now=turn.now)
+    rooms = scheduler.rooms(begin.spec.reach, snapshot.nodes, now=turn.now)
+    if begin.spec.parallel == "auto" and (silent := _awaited(turn, begin)):
+        return None, f"Waiting for a word from {', '.join(silent)} before a plan is made."
     if begin.spec.parallel == "auto" and not any(count for _, count in rooms):
         return None, "Waiting for a free slot to plan for: no node that can take ranks has one."
     choice = automatic.choose(begin.spec, workload, rooms)
     return choice.plan, choice.because if begin.spec.parallel == "auto" else ""
+
+
+def _awaited(turn: Turn, begin: Beginning) -> list[str]:
+    """Return the nodes without which a plan would be made too early: those that are silent at the
+    moment, just after the run was submitted or the control plane came up.
+    """
+    snapshot = turn.snapshot
+    up_since = snapshot.control_up_since
+    from_now_on = [snapshot.run.created_at, *([up_since] if up_since else [])]
+    if turn.now >= max(from_now_on) + timedelta(seconds=LEASE_S):
+        return []
+    return scheduler.expected(
+        begin.spec.reach, snapshot.nodes, now=turn.now, control_up_since=up_since
+    )
 
 
 def _as_before(turn: Turn, spec: RunSpec, plan: Plan) -> Plan | None:
@@ -133,14 +154,14 @@ def _as_before(turn: Turn, spec: RunSpec, plan: Plan) -> Plan | None:
     if spec.parallel == "auto" and plan.predicted.step_time_s is not None:
         return plan if scheduler.holds(plan, nodes, now=turn.now) else None
     bare = _unplaced(plan, spec, turn.snapshot)
-    if spec.parallel != "auto" or scheduler.could_hold(bare, spec.placement, nodes, now=turn.now):
+    if spec.parallel != "auto" or scheduler.could_hold(bare, spec.reach, nodes, now=turn.now):
         return bare
     return None
 
 
 def _placement(begin: Beginning, snapshot: RunSnapshot) -> PlacementSpec:
     """Return on how many nodes the attempt may be: one, while the run is degraded."""
-    placement = begin.spec.placement
+    placement = begin.spec.reach
     governing = replanning.governing(snapshot.attempts)
     goes_on = begin.kind not in {"start", "restore", "amend", "return"}
     degraded = goes_on and governing is not None and governing.cause_kind == "degrade"
@@ -153,7 +174,7 @@ def _replanned(turn: Turn, begin: Beginning, plan: Plan) -> tuple[Beginning, Pla
     """Return how a run goes on with fewer replicas of the same stages, when nodes that it had have
     been gone for a while; None while it waits for them, or fewer do not fit either.
     """
-    snapshot, placement = turn.snapshot, begin.spec.placement
+    snapshot, placement = turn.snapshot, begin.spec.reach
     newest = snapshot.attempt
     if begin.kind not in {"restart", "retry"} or newest is None or newest.ended_at is None:
         return None
@@ -229,6 +250,8 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
     if begin.kind == "restore":
         readmit(turn, lineage)
     drills.carry(turn, generation)
+    if turn.desired == Desired.HELD:
+        turn.order("hold")  # there before the ranks are, so that they wait after their first step
     turn.tell("interval_chosen", every.told, every_steps=every.every_steps, step=begin.choice.step)
     nodes = ", ".join(dict.fromkeys(each.node for each in placed.placements))
     parts = [
@@ -244,4 +267,20 @@ def _begin(turn: Turn, begin: Beginning, placed: scheduler.Placed, why_plan: str
         attempt=generation,
         checkpoint=checkpoint.id if checkpoint else None,
         rejected=[each.to_json() for each in begin.choice.rejected],
+        made_of=_made_of(snapshot, begin.spec),
     )
+
+
+def _made_of(snapshot: RunSnapshot, spec: RunSpec) -> dict[str, Any] | None:
+    """Return by what code, data and environment of an attempt can be told apart, as a node found
+    them; None where no node has looked at what `spec` names.
+    """
+    run = snapshot.run
+    same = (spec.workload, spec.params, spec.data) == (
+        run.spec.workload,
+        run.spec.params,
+        run.spec.data,
+    )
+    if run.workload is None or not same:
+        return None
+    return run.workload.model_dump(mode="json", include=set(MADE_OF))

@@ -94,8 +94,10 @@ class Clockwork:
             (self.forget, FORGET_EVERY_S),
             *self._errands,
         ):
+            # What is skipped is logged under its name.
+            name = work.__name__
             self._scheduler.add_job(
-                self._guarded(work), "interval", seconds=every_s, id=work.__name__
+                self._guarded(work), "interval", seconds=every_s, id=name, name=name
             )
         self._scheduler.add_listener(self._count_skipped, EVENT_JOB_MAX_INSTANCES)
         self._scheduler.start()
@@ -171,8 +173,8 @@ class Clockwork:
             chores.release(connection, now=self._clock.now())
 
     def forget(self) -> None:
-        """Remove login codes that have expired, tokens that ended long ago, and the timelines of
-        runs whose ranks' series go.
+        """Remove login codes that have expired, tokens that ended and chores that were done long
+        ago, and the timelines of runs whose ranks' series go.
         """
         now = self._clock.now()
         t, codes = tables.tokens.c, tables.login_codes.c
@@ -184,6 +186,7 @@ class Clockwork:
                 timelines.remove_old(connection, before=now - self._ages.kept)
             ended = now - KEEP_ENDED_TOKENS
             outbox.forget(connection, now=now)
+            chores.forget(connection, now=now)
             connection.execute(
                 delete(tables.tokens).where(or_(t.expires_at < ended, t.revoked_at < ended))
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from control.snapshot import LrWindow, Range
+from control.snapshot import Alert, LrWindow, Range
 from trainmaster.orders import Drill
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
@@ -97,7 +97,9 @@ class CheckpointChange:
 
 @dataclass(frozen=True, slots=True)
 class AlertChange:
-    """The state of (rule, scope); a new row when no unresolved one exists."""
+    """The state of (rule, scope); a new row when no unresolved one exists. `flapping`: it stays
+    firing, since its rule fires and heals again and again.
+    """
 
     rule: str
     scope: str
@@ -108,6 +110,22 @@ class AlertChange:
     severity: str
     generation: int
     incident: str | None = None
+    flapping: bool = False
+
+    @classmethod
+    def ending(cls, alert: Alert, state: str = "resolved") -> AlertChange:
+        """Return the end of an alert, with what it saw last."""
+        return cls(
+            rule=alert.rule,
+            scope=alert.scope,
+            state=state,
+            value=alert.value,
+            threshold=alert.threshold,
+            first_bad_step=alert.first_bad_step,
+            severity=alert.severity,
+            generation=alert.generation,
+            incident=alert.incident,
+        )
 
 
 @dataclass(frozen=True, slots=True)

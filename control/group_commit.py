@@ -26,7 +26,7 @@ from control.db.assignments import FixedParts, Wanted
 from control.db.engine import Database
 from control.db.facts import Said, Stored
 from control.db.heartbeats import Described
-from control.liveness import sync_interval_s
+from control.liveness.leases import sync_interval_s
 from trainmaster.errors import TrainmasterError, UnauthenticatedError, UnavailableError
 from trainmaster.wire import PROTOCOL_VERSION, Chore, SyncReply
 

@@ -31,6 +31,7 @@ class Notice:
 
 
 _SEVERITY: Final[Mapping[str, str]] = {
+    "alert_flapping": "info",
     "alert_resolved": "info",
     "incident_waiting": "critical",
     "incident_closed": "info",
@@ -42,6 +43,7 @@ _SEVERITY: Final[Mapping[str, str]] = {
 }
 _TITLE: Final[Mapping[str, str]] = {
     "alert_firing": "{rule} fires",
+    "alert_flapping": "{rule} flaps",
     "alert_resolved": "{rule} is over",
     "incident_waiting": "{rule} asks: {action}?",
     "incident_closed": "incident {closed_as}",

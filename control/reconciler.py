@@ -16,12 +16,13 @@ from sqlalchemy import select, update
 
 from control.clock import Clock
 from control.db import apply as applying
-from control.db import tables
+from control.db import queue, tables
 from control.db.engine import Database
 from control.db.faults import UnreadableError
 from control.db.load import Memory, load
 from control.decide import decide
 from control.decision import Decision
+from control.lifecycle import State
 from control.rules.watching import Watches
 from control.snapshot import RunSnapshot
 from control.vitals import Vitals
@@ -143,6 +144,9 @@ class Reconciler:
             applying.apply(connection, decision, touched=loaded.touched, now=now)
         if decision.new_attempt is not None or decision.attempt_end is not None:
             self._memory.fleet.forget()
+        if _leaves_room(loaded.snapshot, decision):
+            with self._db.write() as connection:
+                queue.look_at_front(connection, now=now)
         _tell(loaded.snapshot, decision)
         outcome = "changed" if decision.changes_anything else "unchanged"
         return outcome, decision.changes_anything and decision.next_look_at <= now
@@ -160,6 +164,14 @@ class Reconciler:
                 .where(c.id == run)
                 .values(next_look_at=self._clock.now() + PUSH_BACK)
             )
+
+
+def _leaves_room(snapshot: RunSnapshot, decision: Decision) -> bool:
+    """Return whether others in the queue may begin: slots were given back, or one before them has
+    left.
+    """
+    left = decision.state is not None and snapshot.run.state == State.QUEUED
+    return left or decision.attempt_end is not None
 
 
 def _tell(snapshot: RunSnapshot, decision: Decision) -> None:

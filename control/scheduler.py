@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from control.decision import Placement
-from control.liveness import may_take_ranks
+from control.liveness.leases import may_take_ranks, node_state
 from control.snapshot import Node
 from trainmaster.errors import Problem
 from trainmaster.layout import roles
@@ -55,7 +55,7 @@ def place(
     if any(pipeline.nodes for pipeline in plan.pipelines):
         return _as_asked(plan, free)
     ordered = sorted(usable, key=lambda node: (node.id not in preferred, node.id))
-    for num_nodes in range(placement.nodes, placement.min_nodes - 1, -1):
+    for num_nodes in _numbers(placement, len(usable)):
         chosen = _choose(ordered, free, plan.world_size, num_nodes)
         counts = _spread(plan, [len(free[node.id]) for node in chosen])
         if counts is not None:
@@ -69,22 +69,31 @@ def fits(plan: Plan, placement: PlacementSpec, nodes: Sequence[Node]) -> Problem
     if none is known.
     """
     fitting = [node for node in nodes if _labels_match(node, placement.labels)]
-    if not nodes or (fitting and plan.world_size <= _room(fitting, placement.nodes)):
+    num_nodes = placement.nodes or len(fitting)
+    if not nodes or (fitting and plan.world_size <= _room(fitting, num_nodes)):
         return None
     if not fitting:
-        wanted = ", ".join(f"{key}={value}" for key, value in placement.labels.items())
-        return Problem("placement.labels", f"no node has the labels {wanted}")
-    room = _room(fitting, placement.nodes)
+        return labelled(placement, nodes)
+    room = _room(fitting, num_nodes)
     everywhere = sum(node.slots for node in fitting)
     if everywhere >= plan.world_size:
-        advice = f"ask for more nodes: {len(fitting)} nodes have {everywhere} slots together"
+        together = f"{len(fitting)} nodes have {everywhere} slots together"
+        advice = f"ask for more nodes (placement.nodes): {together}"
     else:
         advice = f"use at most {everywhere} ranks, or start agents with more slots"
     return Problem(
         "parallel",
-        f"the plan has {plan.world_size} ranks, but {_nodes(placement.nodes)} "
-        f"{'offers' if placement.nodes == 1 else 'offer'} at most {room} slots: {advice}",
+        f"the plan has {plan.world_size} ranks, but {_nodes(num_nodes)} "
+        f"{'offers' if num_nodes == 1 else 'offer'} at most {room} slots: {advice}",
     )
+
+
+def labelled(placement: PlacementSpec, nodes: Sequence[Node]) -> Problem | None:
+    """Return that none of these nodes has the labels that are asked for, if that is so."""
+    if not nodes or any(_labels_match(node, placement.labels) for node in nodes):
+        return None
+    wanted = ", ".join(f"{key}={value}" for key, value in placement.labels.items())
+    return Problem("placement.labels", f"no node has the labels {wanted}")
 
 
 def rooms(
@@ -94,7 +103,8 @@ def rooms(
     now: datetime,
     held_too: bool = False,
 ) -> list[tuple[Node, int]]:
-    """Return the `placement.nodes` nodes that could give most slots now, and how many each.
+    """Return the nodes that could give slots now, those with most first, and how many each. Which
+    `placement.nodes` of them a plan is for is the planner's choice.
 
     Args:
         held_too: the slots that this run holds count as free.
@@ -104,12 +114,41 @@ def rooms(
         for node in nodes
         if may_take_ranks(node, now=now) and _labels_match(node, placement.labels)
     ]
-    return sorted(usable, key=lambda room: -room[1])[: placement.nodes]
+    return sorted(usable, key=lambda room: -room[1])
+
+
+def emptied(
+    placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime
+) -> list[tuple[Node, int]]:
+    """Return the nodes that can take ranks now, and how many each would if it were empty."""
+    return [
+        (node, node.slots)
+        for node in nodes
+        if may_take_ranks(node, now=now) and _labels_match(node, placement.labels)
+    ]
+
+
+def expected(
+    placement: PlacementSpec,
+    nodes: Sequence[Node],
+    *,
+    now: datetime,
+    control_up_since: datetime | None = None,
+) -> list[str]:
+    """Return the nodes that could take ranks once they are heard again, and are not given up."""
+    return [
+        node.id
+        for node in nodes
+        if not node.cordoned
+        and not may_take_ranks(node, now=now)
+        and node_state(node, now=now, control_up_since=control_up_since) != "lost"
+        and _labels_match(node, placement.labels)
+    ]
 
 
 def free_slots(placement: PlacementSpec, nodes: Sequence[Node], *, now: datetime) -> int:
     """Return the slots that the best `placement.nodes` nodes could give now."""
-    return sum(count for _, count in rooms(placement, nodes, now=now))
+    return sum(count for _, count in rooms(placement, nodes, now=now)[: placement.nodes])
 
 
 def holds(plan: Plan, nodes: Sequence[Node], *, now: datetime) -> bool:
@@ -129,6 +168,15 @@ def could_hold(
     return bool(usable) and fits(plan, placement, usable) is None
 
 
+def _numbers(placement: PlacementSpec, present: int) -> range:
+    """Return on how many nodes a plan may be, in the order of preference: on as many as somebody
+    wants; else on few, for what is between nodes is slow.
+    """
+    if placement.nodes is None:
+        return range(placement.min_nodes, present + 1)
+    return range(placement.nodes, placement.min_nodes - 1, -1)
+
+
 def _labels_match(node: Node, wanted: Mapping[str, str]) -> bool:
     return all(node.labels.get(key) == value for key, value in wanted.items())
 
@@ -137,7 +185,7 @@ def _free_slots(node: Node) -> list[int]:
     return [slot for slot in range(node.slots) if slot not in node.taken]
 
 
-def _room(nodes: Sequence[Node], num_nodes: int) -> int:
+def _room(nodes: Sequence[Node], num_nodes: int | None) -> int:
     return sum(sorted((node.slots for node in nodes), reverse=True)[:num_nodes])
 
 
@@ -228,7 +276,8 @@ def _no_room(
     usable: Sequence[Node],
     free: Mapping[str, list[int]],
 ) -> str:
-    need = f"{world_size} slots on {_nodes(placement.nodes)}"
+    on = "any nodes" if placement.nodes is None else _nodes(placement.nodes)
+    need = f"{world_size} slots on {on}"
     if len(usable) < placement.min_nodes:
         return f"Needs {need}; only {_nodes(len(usable))} can take ranks now."
     largest = max(usable, key=lambda node: (len(free[node.id]), node.id))

@@ -20,7 +20,7 @@ import uvicorn
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from control import auth
+from control import auth, rights
 from control.app import create_app
 from control.clock import Clock, SteadyClock, SystemClock
 from control.db import rulebook, schema, soundness, unreadable
@@ -179,7 +179,7 @@ def _prepare(settings: Settings, db: Database, now: datetime) -> None:
         kept = settings.home.token(ADMIN_TOKEN)
         if not auth.has_admin(connection, kept):
             _, token = auth.create_token(
-                connection, role=auth.ADMIN, name=None, node=None, actor="control", now=now
+                connection, role=rights.ADMIN, name=None, node=None, actor="control", now=now
             )
             path = settings.home.write_token(token, ADMIN_TOKEN)
             log.info("wrote an admin's token to %s", path)

@@ -2,8 +2,8 @@
 with a sentence. Pure.
 
 Arguments by kind: pause {"hold": bool}; resume {}; stop {"checkpoint": bool}; checkpoint {};
-timeline {}; restore, see `control.restoring`; amend {"spec": mapping}; stacks {"rank"}; drill
-{"fault", "rank", "node", "at_step", "steps", "duration_s", "sticky"}.
+timeline {}; restore, see `control.checkpoints.restoring`; amend {"spec": mapping}; stacks {"rank"};
+drill {"fault", "rank", "node", "at_step", "steps", "duration_s", "sticky"}.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
-from control import drills, restoring, succession
+from control import drills
+from control.checkpoints import restoring
 from control.decision import NewDrill, NewStacks
 from control.lifecycle import Desired, Happening, State, refusal
 from control.lineage import newest_step
+from control.recovery import succession
 from control.snapshot import OrderStatus, Request
 from control.turn import Turn
 from trainmaster.errors import UserError
@@ -81,12 +83,18 @@ def answer(turn: Turn) -> None:
             continue
         refused = refusal(turn.state, request.kind)
         if refused is not None:
-            turn.refuse(request, refused)
+            turn.refuse(request, refused + _advice(turn, request))
             continue
         try:
             _HANDLERS[request.kind](turn, request)
         except UserError as error:
             turn.refuse(request, error.message)
+
+
+def _advice(turn: Turn, request: Request) -> str:
+    if request.kind != "resume" or turn.desired != Desired.HELD:
+        return ""
+    return " Its ranks are to be held again as soon as they have met: resume it then."
 
 
 def end_overdue(turn: Turn) -> None:

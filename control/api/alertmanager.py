@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", route_class=DoorRoute, tags=["alerts"])
 
 _Word = Annotated[str, Field(max_length=200)]
 _Texts = Annotated[dict[_Word, Annotated[str, Field(max_length=4000)]], Field(max_length=64)]
-_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 
 class _Outside(BaseModel):
@@ -54,21 +54,24 @@ class Message(_Outside):
 @router.post("/alertmanager")
 def receive(body: Message, shell: WithShell, caller: ByCaller) -> Response:
     """Store alerts from outside, and ask for what they carry."""
-    outcomes = []
     now = shell.clock.now()
-    with shell.db.write() as connection:
-        for alert in body.alerts:
-            told = _told(alert, now)
-            outcome = external.store(
-                connection,
-                told,
-                allowed=shell.settings.external_actions,
-                actor=caller.actor,
-                now=now,
-            )
-            outcomes.append({"fingerprint": told.fingerprint, "outcome": outcome})
+    message = [_told(alert, now) for alert in body.alerts]
+    outcomes = external.receive(
+        shell.db,
+        message,
+        allowed=shell.settings.external_actions,
+        actor=caller.actor,
+        now=now,
+    )
     shell.wake()
-    return Answer({"alerts": outcomes})
+    return Answer(
+        {
+            "alerts": [
+                {"fingerprint": told.fingerprint, "outcome": outcome}
+                for told, outcome in zip(message, outcomes, strict=True)
+            ]
+        }
+    )
 
 
 def _told(alert: OneAlert, now: datetime) -> Told:
@@ -78,11 +81,18 @@ def _told(alert: OneAlert, now: datetime) -> Told:
         ends_at = alert.ends_at if has_end else now
     return Told(
         fingerprint=alert.fingerprint,
-        starts_at=alert.starts_at.astimezone(UTC),
-        ends_at=None if ends_at is None else ends_at.astimezone(UTC),
+        starts_at=_within(alert.starts_at),
+        ends_at=None if ends_at is None else _within(ends_at),
         name=alert.labels.get("alertname", "alert")[:200],
         labels=alert.labels,
         annotations=alert.annotations,
         action=alert.labels.get("trainmaster_action")
         or alert.annotations.get("trainmaster_action", ""),
     )
+
+
+def _within(at: datetime) -> datetime:
+    """Return the instant, or the nearest that can be written in every zone: an alert whose clock is
+    wrong is still one.
+    """
+    return min(max(at, _FIRST), _LAST).astimezone(UTC)

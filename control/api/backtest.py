@@ -14,8 +14,10 @@ from control.api.answers import Answer
 from control.api.context import Shell, WithShell
 from control.api.door import DoorRoute
 from control.db import past, rulebook
+from control.db.curves import curve
 from control.rules import sheet
 from control.rules.backtest import backtest, failed_tests, metrics_of
+from control.rules.history import History
 from trainmaster import document
 from trainmaster.document import Document
 from trainmaster.errors import NotFoundError, Problem, SpecError, UnavailableError
@@ -39,13 +41,14 @@ class Csv(Strict):
 
 class BacktestBody(Strict):
     """`rules`: the name of a pack or of a rule, or rules as in a rule file; or `text`, a rule file.
-    Tried on `runs` and on `csv`.
+    Tried on `runs` and on `csv`. With `curves` each source tells what the first rule looked at.
     """
 
     rules: str | list[dict[str, Any]] | None = None
     text: str | None = None
     runs: Annotated[list[str], Field(max_length=MAX_SOURCES)] = []
     csv: Annotated[list[Csv], Field(max_length=MAX_SOURCES)] = []
+    curves: bool = False
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -88,10 +91,17 @@ def _findings(body: BacktestBody, shell: Shell) -> list[dict[str, Any]]:
     for run in body.runs:
         with shell.db.read() as connection:
             history = past.history(connection, run, metrics)
-        found.append(backtest(rules, history))
+        found.append(_told(body, rules, history))
     for each in body.csv:
         histories = sheet.read(each.name, each.text.splitlines(keepends=True), metrics)
-        found += [backtest(rules, history) for history in histories]
+        found += [_told(body, rules, history) for history in histories]
+    return found
+
+
+def _told(body: BacktestBody, rules: Sequence[Rule], history: History) -> dict[str, Any]:
+    found = backtest(rules, history)
+    if body.curves:
+        found["curve"] = curve(rules[0], history)
     return found
 
 

@@ -29,6 +29,12 @@ Kind = Literal[
 ]
 
 
+class CalibrateBody(Strict):
+    """What a node is to measure beside itself: the layers of a spec's workload."""
+
+    spec: dict[str, Any] | str | None = None
+
+
 class SubmitBody(Strict):
     """A run: its spec as a mapping or as YAML."""
 
@@ -147,6 +153,17 @@ class SeveralBody(Strict):
     after_step: Annotated[int, Field(ge=0, lt=BEYOND_COUNTING)] = 0
     until_step: Annotated[int, Field(ge=1, lt=BEYOND_COUNTING)] | None = None
     points: Annotated[int, Field(ge=2, le=10_000)] = 1000
+    statistics: bool = False
+    tokens: bool = False
+
+
+Tag = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[^\s,](?:[^,\n]*[^\s,])?$")]
+
+
+class TagsBody(Strict):
+    """All tags of a run. None holds a comma: lists of tags are written with commas."""
+
+    tags: Annotated[list[Tag], Field(max_length=20)]
 
 
 class WhyBody(Strict):

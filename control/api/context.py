@@ -10,11 +10,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from control.auth import Caller
 from control.clock import Clock
 from control.db.accounts import Accounts
 from control.db.engine import Database
+from control.db.overviews import Overviews
 from control.group_commit import GroupCommit
+from control.rights import Caller
 from control.settings import Settings
 from control.vitals import Vitals
 
@@ -35,6 +36,7 @@ class Shell:
             thread each, and some must be left for the node that is to answer.
         syncs: stores what nodes say.
         accounts: where the wall time of runs went.
+        overviews: what was told of runs in lists.
         vitals: what the periodic work comes to.
         draining: set once this process is about to stop. Nothing may wait for long any more.
     """
@@ -49,6 +51,7 @@ class Shell:
     leads: Callable[[], bool] = bool
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)
+    overviews: Overviews = field(default_factory=Overviews)
     vitals: Vitals = field(default_factory=Vitals)
     draining: threading.Event = field(default_factory=threading.Event)
 

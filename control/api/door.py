@@ -13,11 +13,11 @@ from typing import Any
 
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from control import auth
+from control import auth, rights
 from control.api.context import Shell
 from control.api.errors import answer_error
 from trainmaster.document import UNSTORABLE
@@ -40,11 +40,16 @@ class DoorRequest(Request):
         if not hasattr(self, "_body"):
             parts: list[bytes] = []
             size = 0
-            async for part in self.stream():
-                size += len(part)
-                if size > MAX_BODY_BYTES:
-                    raise TooLargeError(f"the body has more than {MAX_BODY_BYTES} bytes")
-                parts.append(part)
+            try:
+                async for part in self.stream():
+                    size += len(part)
+                    if size > MAX_BODY_BYTES:
+                        raise TooLargeError(f"the body has more than {MAX_BODY_BYTES} bytes")
+                    parts.append(part)
+            except ClientDisconnect as error:
+                raise UserError(
+                    "the connection ended before the message did", code="disconnected"
+                ) from error
             self._body = b"".join(parts)
         return self._body
 
@@ -101,7 +106,7 @@ class DoorRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         for method in self.methods or ():
-            assert (method, self.path) in auth.LEAST_ROLE, (
+            assert (method, self.path) in rights.LEAST_ROLE, (
                 f"{method} {self.path} has no role (control.auth)"
             )
 
@@ -113,7 +118,7 @@ class DoorRoute(APIRoute):
             request = DoorRequest(_as_json(request.scope), request.receive)
             try:
                 refuse_unstorable([*request.path_params.values(), *request.query_params.values()])
-                if auth.LEAST_ROLE[(request.method, path)] != auth.OPEN:
+                if rights.LEAST_ROLE[(request.method, path)] != rights.OPEN:
                     await run_in_threadpool(_admit, request, path)
                 if await request.body():
                     await request.json()  # kept; read here, where what is wrong with it can be said
@@ -137,5 +142,5 @@ def _admit(request: Request, path: str) -> None:
     if token is not None:
         with shell.db.read() as connection:
             caller = auth.caller_of(connection, token, now=shell.clock.now())
-    auth.admit(caller, request.method, path, node=request.path_params.get("node"))
+    rights.admit(caller, request.method, path, node=request.path_params.get("node"))
     request.state.caller = caller

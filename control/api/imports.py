@@ -11,7 +11,7 @@ from control.api.door import DoorRoute
 from control.api.runs import shown
 from control.api.submission import parsed
 from control.db import adoption, rulebook
-from trainmaster.adoption import Adoption
+from trainmaster.checkpoint.adoption import Adoption
 from trainmaster.errors import Problem, SpecError, UserError
 from trainmaster.storage import url_problem
 

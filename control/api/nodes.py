@@ -8,11 +8,14 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from control import auth
 from control.api.answers import Answer
-from control.api.bodies import WhyBody
+from control.api.bodies import CalibrateBody, WhyBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
+from control.api.submission import parsed
 from control.db import asking, calibrations, chores, history, listings
+from control.db.values import instant_text
 from trainmaster.errors import UnavailableError
 
 HEARD_WITHIN = timedelta(seconds=30)
@@ -49,21 +52,36 @@ def uncordon(
 
 
 @router.post("/{node}/calibrate")
-def calibrate(node: str, shell: WithShell, caller: ByCaller) -> Response:
-    """Have a node measure what it and its links can do; `GET /v1/requests/{id}` tells how far it
-    is, and the node's profile what was found.
+def calibrate(
+    node: str, shell: WithShell, caller: ByCaller, body: CalibrateBody | None = None
+) -> Response:
+    """Have a node measure what it and its links can do, and what the layers of a spec's workload
+    take there; `GET /v1/requests/{id}` tells how far it is, and the node's profile what was found.
     """
     now = shell.clock.now()
+    spec = parsed(body.spec)[0] if body and body.spec is not None else None
     with shell.db.write() as connection:
         found = listings.node(connection, node, now=now, up_since=shell.up_since)
         if found["state"] == "lost":
             raise UnavailableError(f"node {node} is lost: start its agent", code="no_node")
-        args = calibrations.chore_args(connection, node, heard_since=now - HEARD_WITHIN)
+        args = calibrations.chore_args(connection, node, heard_since=now - HEARD_WITHIN, spec=spec)
         chore = chores.ask(connection, "calibrate", {"of": node, **args}, now=now, node=node)
         history.audit(
             connection, at=now, actor=caller.actor, action="calibration_requested", target=node
         )
         return Answer(chores.shown(connection, f"{chores.PREFIX}{chore}"), status_code=202)
+
+
+@router.post("/{node}/link-token")
+def link_token(node: str, shell: WithShell, caller: ByCaller) -> Response:
+    """Give the agent of a node a token with which its neighbours take messages from it for some
+    minutes, to measure the links to them.
+    """
+    with shell.db.write() as connection:
+        token, expires_at = auth.create_link_token(
+            connection, node, actor=caller.actor, now=shell.clock.now()
+        )
+    return Answer({"token": token, "expires_at": instant_text(expires_at)}, status_code=201)
 
 
 def _set(shell: Shell, node: str, actor: str, body: WhyBody | None, *, cordoned: bool) -> Response:

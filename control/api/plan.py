@@ -16,11 +16,13 @@ from control.api.context import Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import described, parsed
 from control.db import listings
-from control.planner import fleet
+from control.db.fleet import device_kind
+from control.planner import automatic, fleet
 from control.planner.answer import answer, asked_for, told
-from control.planner.machine import Machine, machine_of, stated_link
+from control.planner.machine import Machine, ablest, machine_of, stated_link
 from control.planner.search import search
 from trainmaster import document
+from trainmaster.calibration import workload_key
 from trainmaster.document import Document
 from trainmaster.emulation import Device, Link
 from trainmaster.errors import SpecError, UnavailableError
@@ -65,6 +67,10 @@ class GivenCluster(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"more than one node is named {', '.join(twice)}")
+        for link in self.links:
+            unknown = [name for name in (link.from_, link.to) if name not in names]
+            if unknown:
+                raise ValueError(f"a link names {', '.join(unknown)}, which is not among the nodes")
         return self
 
 
@@ -100,6 +106,7 @@ def ask_plan(body: PlanBody, shell: WithShell) -> Response:
 def _for_spec(shell: Shell, body: PlanBody) -> dict[str, Any]:
     assert body.spec is not None
     spec, source = parsed(body.spec)
+    given = None if body.cluster is None else _given(body.cluster)
     try:
         workload = described(shell, spec)
         if workload is None:
@@ -107,7 +114,10 @@ def _for_spec(shell: Shell, body: PlanBody) -> dict[str, Any]:
                 "no node is connected that could describe the workload: start an agent",
                 code="no_node",
             )
-        machines = _given(body.cluster) if body.cluster else _connected(shell, spec)
+        key = workload_key(spec.workload, spec.params, workload.code_sha256)
+        machines = _connected(shell, spec, key) if given is None else given
+        if spec.parallel == "auto":
+            machines = ablest(machines, spec.reach.nodes)
         return _told(machines, spec, workload)
     except SpecError as error:
         raise document.with_lines(error, source) from error
@@ -123,6 +133,11 @@ def _told(machines: list[Machine], spec: RunSpec, workload: WorkloadInfo) -> dic
         found = search(scenario, stop=lambda: time.perf_counter() - started > LIMIT_S)
         plan = fleet.runnable(found, spec, workload)
     document_ = told(found, time.perf_counter() - started)
+    if spec.parallel == "auto" and not automatic.is_sought(machines):
+        document_["warnings"].append(
+            "a run would not get this plan but equal replicas of the whole model: its nodes are "
+            f"not known to differ (calibrate them), or have more than {automatic.MAX_SLOTS} slots"
+        )
     return {**document_, "plan": plan.model_dump(mode="json")}
 
 
@@ -139,18 +154,19 @@ def _given(cluster: Mapping[str, Any]) -> list[Machine]:
             node.emulate.layer_time_s,
             node.emulate.memory_bytes,
             links.get(node.name, {}),
+            device=node.emulate.kind or "cpu",
         )
         for node in given.nodes
     ]
 
 
-def _connected(shell: Shell, spec: RunSpec) -> list[Machine]:
+def _connected(shell: Shell, spec: RunSpec, key: str) -> list[Machine]:
     """Return the nodes that could take ranks of the spec, with what they say of themselves."""
     with shell.db.read() as connection:
         rows = listings.nodes(connection, now=shell.clock.now(), up_since=shell.up_since)
     wanted = spec.placement.labels
     return [
-        _machine(row, spec.train.precision)
+        _machine(row, spec.train.precision, key)
         for row in rows
         if row["state"] != "lost"
         and not row["cordoned"]
@@ -159,8 +175,14 @@ def _connected(shell: Shell, spec: RunSpec) -> list[Machine]:
     ]
 
 
-def _machine(row: Mapping[str, Any], precision: str) -> Machine:
+def _machine(row: Mapping[str, Any], precision: str, key: str) -> Machine:
     memory = min((int(each["memory_bytes"]) for each in row.get("devices") or []), default=0)
     return machine_of(
-        row["id"], row["slots"], row.get("profile") or {}, memory or None, precision=precision
+        row["id"],
+        row["slots"],
+        row.get("profile") or {},
+        memory or None,
+        precision=precision,
+        device=device_kind(row.get("devices") or []),
+        workload=key,
     )

@@ -1,5 +1,5 @@
-"""What a restore would lose and what would differ: `control.restoring` decides, this puts it into
-words and numbers for a dialog.
+"""What a restore would lose and what would differ: `control.checkpoints.restoring` decides, this
+puts it into words and numbers for a dialog.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from control import restoring
+from control import budgets
+from control.checkpoints import restoring
 from control.db import listings
 from control.snapshot import RunSnapshot
 
@@ -40,4 +41,20 @@ def restore(
         "lost_steps": lost,
         "allowed": told.refused is None,
         "sentences": sentences,
+        "budgets": _budgets(snapshot, now),
+    }
+
+
+def _budgets(snapshot: RunSnapshot, now: datetime) -> dict[str, Any]:
+    """Return what was spent without a person of each budget that a restore begins anew."""
+    recovery = snapshot.run.spec.recovery
+    return {
+        "restarts": {
+            "spent": budgets.restarts_spent(snapshot, now=now),
+            "allowed": recovery.max_restarts,
+        },
+        "rollbacks": {
+            "spent": budgets.rollbacks_spent(snapshot, now=now),
+            "allowed": recovery.max_rollbacks,
+        },
     }

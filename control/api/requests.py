@@ -11,20 +11,20 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from control import restoring
-from control.answering import default_action
 from control.api import bodies, preview
 from control.api.answers import Answer
 from control.api.bodies import AnswerBody, Key, RequestBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked, unplaceable
-from control.auth import Caller
-from control.choice import GOOD
+from control.checkpoints import restoring
+from control.checkpoints.choice import GOOD
 from control.db import asking, chores, listings, queries
-from control.db.asking import Ask
+from control.db.asking import Ask, KeyReusedError
 from control.db.load import load
-from control.rungs import CARRIERS
+from control.incidents.answering import default_action
+from control.incidents.rungs import CARRIERS
+from control.rights import Caller
 from control.snapshot import RunSnapshot
 from trainmaster import document
 from trainmaster.document import Document
@@ -72,7 +72,13 @@ def _asked(shell: Shell, caller: Caller, run: str, body: RequestBody, key: str |
         queries.run_row(connection, run)
         before = asking.repeated(connection, run, key)
         if before is not None:
-            return Answer(listings.request(connection, before))
+            found = listings.request(connection, before)
+            if _is_another(body, found):
+                raise KeyReusedError(
+                    f"this idempotency key has asked for a {found['kind']} before (request "
+                    f"{before}), not for this: use a new key"
+                )
+            return Answer(found)
     args = _checked_args(shell, run, body)
     asked = Ask(body.kind, args, caller.actor, body.why, key, body.expected_version)
     with shell.db.write() as connection:
@@ -80,6 +86,19 @@ def _asked(shell: Shell, caller: Caller, run: str, body: RequestBody, key: str |
     shell.wake()
     with shell.db.read() as connection:
         return Answer(listings.request(connection, request), status_code=202)
+
+
+def _is_another(body: RequestBody, before: Mapping[str, Any]) -> bool:
+    """Return whether a body asks for something else than the request that its key stands for."""
+    if body.kind != before["kind"]:
+        return True
+    if body.kind == "amend":
+        return False  # kept as the spec that was read out of it
+    try:
+        args = _ARGS[body.kind].model_validate(body.args)
+    except ValidationError:
+        return True
+    return bool(args.model_dump(mode="json", exclude_none=True) != before["args"])
 
 
 def _checked_args(shell: Shell, run: str, body: RequestBody) -> dict[str, Any]:
@@ -132,7 +151,7 @@ def _check_restore(shell: Shell, run: str, args: bodies.RestoreArgs) -> RunSnaps
     problem = (
         None
         if asked.plan is None
-        else unplaceable(shell, asked.plan, loaded.snapshot.run.spec.placement)
+        else unplaceable(shell, asked.plan, loaded.snapshot.run.spec.reach)
     )
     if problem is not None:
         raise SpecError([problem])
@@ -143,14 +162,22 @@ def _amended(shell: Shell, run: str, args: bodies.AmendArgs) -> RunSpec:
     spec = checked(shell, args.spec).spec
     with shell.db.read() as connection:
         before = RunSpec.model_validate(queries.run_row(connection, run)["spec"])
+    kept, wanted = before.checkpoint, spec.checkpoint
     fixed = [
-        Problem(path, "cannot be changed by an amend: submit another run")
-        for path, one, other in (
-            ("train.seed", before.train.seed, spec.train.seed),
-            ("checkpoint.store", before.checkpoint.store, spec.checkpoint.store),
+        Problem(
+            f"checkpoint.{key}",
+            "cannot be changed by an amend: what the run has saved is looked for, copied and "
+            f"removed where it began; {'leave it out' if one is None else f'write {one}'} as "
+            "before, or submit another run",
+        )
+        for key, one, other in (
+            ("store", kept.store, wanted.store),
+            ("local", kept.local, wanted.local),
         )
         if one != other
     ]
+    if spec.train.seed != before.train.seed:
+        fixed.append(Problem("train.seed", "cannot be changed by an amend: submit another run"))
     if fixed:
         raise SpecError(fixed)
     return spec

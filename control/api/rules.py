@@ -12,17 +12,17 @@ from control.api.answers import Answer
 from control.api.bodies import Text
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
-from control.auth import Caller
 from control.db import rulebook
+from control.incidents.rungs import CARRIERS
+from control.rights import Caller
 from control.rules.members import needs_ranks
-from control.rungs import CARRIERS
 from trainmaster import document
 from trainmaster.document import Document, set_path
 from trainmaster.errors import Problem, SpecError
 from trainmaster.ids import name_problem
-from trainmaster.metrics import BY_NAME, DERIVED, RATIOS
+from trainmaster.metrics import DERIVED
 from trainmaster.plan import Strict
-from trainmaster.rule import Rule, RuleFile
+from trainmaster.rule import Rule, metric_problem, of_measured
 
 router = APIRouter(prefix="/v1/rules", route_class=DoorRoute, tags=["rules"])
 
@@ -82,7 +82,7 @@ def add_rules(body: AddBody, shell: WithShell, caller: ByCaller) -> Response:
         if body.text is not None
         else Document({"rules": body.rules, "tests": body.tests})
     )
-    rules = document.validate(RuleFile, source).rules
+    rules = of_measured(source)
     problems = [
         Problem(f"rules[{position}].metric", problem)
         for position, rule in enumerate(rules)
@@ -97,12 +97,9 @@ def add_rules(body: AddBody, shell: WithShell, caller: ByCaller) -> Response:
         raise document.with_lines(SpecError(problems), source)
     now = shell.clock.now()
     with shell.db.write() as connection:
-        added = [
-            rulebook.add(
-                connection, rule, pack=body.pack, actor=caller.actor, why=body.why, now=now
-            )
-            for rule in rules
-        ]
+        added = rulebook.add(
+            connection, rules, pack=body.pack, actor=caller.actor, why=body.why, now=now
+        )
     shell.wake()
     return Answer(added, status_code=201)
 
@@ -195,10 +192,9 @@ def _replaced(
 
 def _problem_of(rule: Rule) -> str | None:
     """Return what keeps a rule that reads well from being taken up here, or None."""
-    known = [*BY_NAME, *DERIVED, *RATIOS]
-    unknown = [metric for metric in rule.metrics if metric not in known]
-    if unknown:
-        return f"{', '.join(map(repr, unknown))} is not a metric; there are {', '.join(known)}"
+    problem = metric_problem(rule.metrics)
+    if problem is not None:
+        return problem
     by_run = [metric for metric in rule.metrics if metric in DERIVED]
     if by_run and needs_ranks(rule):
         return f"{', '.join(by_run)} is of the whole run; the scope {rule.scope} needs one by rank"

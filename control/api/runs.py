@@ -10,12 +10,14 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from control.api.answers import Answer
-from control.api.bodies import BEYOND_COUNTING, Key, SeveralBody, SubmitBody
+from control.api.bodies import BEYOND_COUNTING, Key, SeveralBody, SubmitBody, TagsBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
-from control.db import asking, external, history, kinds, listings, queries, stacks
+from control.db import asking, external, history, kinds, listings, queries, shelf, single, stacks
+from control.db.overviews import placed
 from control.db.several import several
+from control.rights import Caller
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce
 from trainmaster.spec import RunSpec
@@ -63,10 +65,45 @@ def list_runs(
     shell: WithShell,
     state: str | None = None,
     limit: Annotated[int | None, Query(ge=1, le=100_000)] = None,
+    archived: bool | None = None,
+    more: bool = False,
 ) -> Response:
-    """List the newest runs, oldest first."""
+    """List the newest runs, oldest first; with `more` also the loss as a few points, and the share
+    of productive time.
+    """
     with shell.db.read() as connection:
-        return Answer(queries.list_runs(connection, state=state, limit=limit))
+        found = shell.overviews.listed(connection, state=state, limit=limit, archived=archived)
+        if more:
+            now = shell.clock.now()
+            found = shell.overviews.with_more(connection, found, shell.accounts, now=now)
+        return Answer(found)
+
+
+@router.put("/{run}/tags")
+def tag_run(run: str, body: TagsBody, shell: WithShell, caller: ByCaller) -> Response:
+    """Give a run these tags and no others."""
+    with shell.db.write() as connection:
+        shelf.tag(connection, run, body.tags, actor=caller.actor, now=shell.clock.now())
+    return Answer(shown(shell, run))
+
+
+@router.post("/{run}/archive")
+def archive_run(run: str, shell: WithShell, caller: ByCaller) -> Response:
+    """Put a run that has ended into the archive: lists can leave it out, nothing is deleted."""
+    return _archived(run, shell, caller, archived=True)
+
+
+@router.post("/{run}/unarchive")
+def unarchive_run(run: str, shell: WithShell, caller: ByCaller) -> Response:
+    """Take a run out of the archive."""
+    return _archived(run, shell, caller, archived=False)
+
+
+def _archived(run: str, shell: Shell, caller: Caller, *, archived: bool) -> Response:
+    now = shell.clock.now()
+    with shell.db.write() as connection:
+        shelf.archive(connection, run, archived=archived, actor=caller.actor, now=now)
+    return Answer(shown(shell, run))
 
 
 @router.get("/{run}")
@@ -82,7 +119,8 @@ def shown(shell: Shell, run: str) -> dict[str, Any]:
         NotFoundError: there is no such run.
     """
     with shell.db.read() as connection:
-        found = queries.show(connection, run)
+        place = shelf.places(connection, run).get(run, shelf.Place())
+        found = {**queries.show(connection, run), **placed(place)}
         if found["unreadable"] is not None:
             return {**found, "goodput": None}
         return {
@@ -144,18 +182,25 @@ def get_events(
     run: str,
     shell: WithShell,
     after: Annotated[int, Query(ge=0, lt=BEYOND_COUNTING)] = 0,
+    before: Annotated[int | None, Query(ge=1, lt=BEYOND_COUNTING)] = None,
     limit: Annotated[int, Query(ge=1, le=history.MAX_EVENTS)] = history.MAX_EVENTS,
     newest: bool = False,
     kind: Annotated[list[str] | None, Query()] = None,
 ) -> Response:
     """List what has happened, oldest first; with `newest` the last ones rather than the first ones
-    after `after`.
+    between `after` and `before`.
     """
     with shell.db.read() as connection:
         queries.run_row(connection, run)
         return Answer(
             history.events_of(
-                connection, run, after=after, kinds=kind or (), limit=limit, newest=newest
+                connection,
+                run,
+                after=after,
+                before=before,
+                kinds=kind or (),
+                limit=limit,
+                newest=newest,
             )
         )
 
@@ -179,7 +224,7 @@ def get_series(
     them.
     """
     with shell.db.read() as connection:
-        found = queries.series(
+        found = single.series(
             connection,
             run,
             metric,
@@ -210,6 +255,8 @@ def get_several(run: str, body: SeveralBody, shell: WithShell) -> Response:
             after_step=body.after_step,
             until_step=body.until_step,
             num_points=body.points,
+            with_statistics=body.statistics,
+            with_tokens=body.tokens,
         )
     return Response(to_json(found), media_type="application/json")
 

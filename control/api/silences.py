@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from control.api.answers import Answer
@@ -16,6 +16,7 @@ from control.api.door import DoorRoute
 from control.db import silences
 from control.db.silences import NewSilence
 from trainmaster.errors import NotFoundError, Problem, SpecError
+from trainmaster.facts import Instant
 from trainmaster.plan import Strict
 
 router = APIRouter(prefix="/v1/silences", route_class=DoorRoute, tags=["alerts"])
@@ -32,7 +33,7 @@ class SilenceBody(Strict):
     run: Annotated[str, Field(max_length=200)] | None = None
     node: Annotated[str, Field(max_length=63)] | None = None
     for_s: Annotated[float, Field(ge=1, le=LONGEST_S)]
-    begins_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    begins_at: Annotated[Instant, Field(strict=False)] | None = None
     why: Text = ""
 
 

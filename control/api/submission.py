@@ -5,21 +5,23 @@ every problem at once.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
 
 from control.api.context import Shell
 from control.db import chores, fleet, rulebook, tables
-from control.liveness import may_take_ranks
+from control.liveness.leases import may_take_ranks
+from control.planner import automatic
 from control.rules import packs
-from control.scheduler import fits
+from control.scheduler import emptied, fits, labelled
 from control.snapshot import Node
 from trainmaster import bands, document
 from trainmaster.document import Document
 from trainmaster.errors import Problem, SpecError, UnavailableError
-from trainmaster.plan import ParallelAsk, Plan, resolve, short_dataset, workload_problems
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve, short_dataset, workload_problems
 from trainmaster.spec import PlacementSpec, RunSpec
 from trainmaster.wire import WorkloadInfo
 
@@ -71,12 +73,7 @@ def checked(shell: Shell, given: dict[str, Any] | str) -> Checked:
             raise SpecError([conflict])
         info = described(shell, spec)
         if info is not None:
-            too_short = short_dataset(info.num_samples, spec.train.global_batch)
-            if too_short is not None:
-                raise SpecError([too_short])
-        if info is not None and spec.parallel != "auto":
-            plan = resolved(shell, spec.parallel, spec, info)
-            bands_left = bands.left(plan, global_batch=spec.train.global_batch)
+            bands_left = _described_fits(shell, spec, info)
     except SpecError as error:
         raise document.with_lines(error, source) from error
     return Checked(spec, bands_left)
@@ -114,10 +111,46 @@ def resolved(shell: Shell, ask: ParallelAsk, spec: RunSpec, info: WorkloadInfo) 
     problems = workload_problems(
         plan, tensor_units=info.tensor_units, brings_optimizer=info.brings_optimizer
     )
-    problems += filter(None, [unplaceable(shell, plan, spec.placement)])
+    problems += filter(None, [unplaceable(shell, plan, spec.reach)])
     if problems:
         raise SpecError(problems)
     return plan
+
+
+def _described_fits(shell: Shell, spec: RunSpec, info: WorkloadInfo) -> list[str]:
+    """See that a spec fits its workload and the nodes; return the bands that its plan leaves.
+
+    Raises:
+        SpecError: it does not.
+    """
+    too_short = short_dataset(info.num_samples, spec.train.global_batch)
+    if too_short is not None:
+        raise SpecError([too_short])
+    if spec.parallel == "auto":
+        _see_a_plan(shell, spec, info)
+        return []
+    plan = resolved(shell, spec.parallel, spec, info)
+    return bands.left(plan, global_batch=spec.train.global_batch)
+
+
+def _see_a_plan(shell: Shell, spec: RunSpec, info: WorkloadInfo) -> None:
+    """See that the nodes present would have a plan for the spec if they were empty.
+
+    Raises:
+        SpecError: they have none, or no node has the labels that are asked for.
+    """
+    nodes = _nodes(shell)
+    problem = labelled(spec.placement, nodes)
+    if problem is not None:
+        raise SpecError([problem])
+    rooms = emptied(spec.reach, nodes, now=shell.clock.now())
+    if not rooms:
+        return
+    try:
+        automatic.choose(spec, info, rooms)
+    except SpecError as error:
+        problems = [replace(each, path="parallel") for each in error.problems]
+        raise SpecError(problems) from error
 
 
 def unplaceable(shell: Shell, plan: Plan, placement: PlacementSpec) -> Problem | None:

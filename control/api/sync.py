@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from control import auth
+from control import auth, rights
 from control.api.context import Shell
 from control.api.door import TooLargeError, refuse_unstorable
 from control.api.errors import answer_error
@@ -64,7 +64,7 @@ class SyncDoor:
     """ASGI middleware that answers `POST /v1/nodes/{node}/sync` itself and hands on all else."""
 
     def __init__(self, app: ASGIApp, shell: Shell) -> None:
-        assert ("POST", PATH) in auth.LEAST_ROLE
+        assert ("POST", PATH) in rights.LEAST_ROLE
         self._app = app
         self._shell = shell
         self._let_in: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -128,7 +128,7 @@ class SyncDoor:
 def _let_in(shell: Shell, token: str | None, node: str) -> None:
     with shell.db.read() as connection:
         caller = auth.caller_of(connection, token, now=shell.clock.now())
-    auth.admit(caller, "POST", PATH, node=node)
+    rights.admit(caller, "POST", PATH, node=node)
 
 
 async def _body(receive: Receive) -> bytes:

@@ -10,15 +10,15 @@ import yaml
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from control import promql
 from control.api import sync
 from control.api.answers import Answer
 from control.api.context import WithShell
 from control.api.door import DoorRoute
 from control.api.errors import answer_error
 from control.db import listings, rulebook, unreadable
-from control.exporter import exposition
-from control.process_metrics import Process
+from control.prometheus import promql
+from control.prometheus.exporter import exposition
+from control.prometheus.process_metrics import Process
 from trainmaster import __version__
 from trainmaster.errors import NotFoundError, UnavailableError
 from trainmaster.metrics import BY_NAME, DERIVED
@@ -50,7 +50,7 @@ def readyz(shell: WithShell) -> Response:
 
 @router.get("/v1/about")
 def about(shell: WithShell) -> Response:
-    """Tell version and time, and whether this control plane leads."""
+    """Tell version and time, whether this control plane leads, and what it keeps for how long."""
     return Answer(
         {
             "version": __version__,
@@ -60,6 +60,11 @@ def about(shell: WithShell) -> Response:
             "draining": shell.draining.is_set(),
             "database": shell.db.engine.dialect.name,
             "drills_allowed": shell.settings.allow_drills,
+            "retention": {
+                "samples_exact_days": shell.settings.samples_exact_days,
+                "samples_days": shell.settings.samples_days,
+                "scrub_days": shell.settings.scrub_days,
+            },
         }
     )
 

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,16 +18,17 @@ from control.db import chunks, queries, samples, tables
 from control.db.faults import UnreadableError
 from control.db.segments import whole
 from control.db.unreadable import readable
-from control.goodput import BUCKETS, StepTime, goodput, phases_of
+from control.goodput import BUCKETS, Restoring, StepTimes, goodput, phases_of
 from control.lineage import lineage_of
-from control.recoveries import Recoveries, Trained, of_run, together
-from control.replanning import REDUCED, governing
+from control.recovery.recoveries import Recoveries, Trained, of_run, together
+from control.recovery.replanning import REDUCED, governing
 from control.snapshot import Attempt
 
 FLEET_RUNS = 200
 """How many runs, the newest first, make up the accounts of the fleet."""
 
 MAX_KEPT = FLEET_RUNS
+_TURNS = 64
 _METRICS = ("step_time_s", "applied", "data_s", "checkpoint_stall_s")
 
 
@@ -53,15 +55,21 @@ class Accounts:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._kept: dict[str, _Kept] = {}
+        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
 
     def of(self, connection: Connection, run: str, *, now: datetime) -> Account:
         """Return the account of a run, at most so old that a twentieth of the time goes into it,
         and of no other state than the run is in: that of one that has ended is whole at once.
+        Who asks while it is being made waits for that one, instead of making it again.
 
         Raises:
             NotFoundError: there is no such run.
             UnreadableError: what is stored of it is damaged.
         """
+        with self._turns[hash(run) % _TURNS]:
+            return self._of(connection, run, now)
+
+    def _of(self, connection: Connection, run: str, now: datetime) -> Account:
         began = self._monotonic()
         r = tables.runs.c
         row = connection.execute(select(r.generation, r.state_since).where(r.id == run)).first()
@@ -114,7 +122,7 @@ def account_of(connection: Connection, run: str, *, now: datetime) -> Account:
     )
     phases = phases_of(row["created_at"], ((at, kind) for at, kind in history))
     newest = attempts[-1].generation if attempts else None
-    steps = list(_steps(connection, run, attempts))
+    steps = _steps(connection, run, attempts)
     reduced = [
         attempt.generation
         for position, attempt in enumerate(attempts)
@@ -127,38 +135,48 @@ def account_of(connection: Connection, run: str, *, now: datetime) -> Account:
         lineage_of(attempts, newest),
         until=row["ended_at"] or now,
         degraded=frozenset(reduced),
+        restored=_restored(connection, run),
     )
     return Account(account, of_run(attempts, _trained(steps)))
 
 
-def _trained(steps: Iterable[StepTime]) -> dict[int, Trained]:
+def _restored(connection: Connection, run: str) -> list[Restoring]:
+    e = tables.events.c
+    told = connection.execute(
+        select(e.at, e.data).where(e.run == run, e.kind == "checkpoint_restored")
+    )
+    return [Restoring(at, float(data.get("seconds") or 0.0)) for at, data in told]
+
+
+def _trained(steps: StepTimes) -> dict[int, Trained]:
     found: dict[int, Trained] = {}
-    for step in steps:
-        before = found.get(step.generation, Trained(step.ended_at, step.ended_at))
-        found[step.generation] = Trained(
-            min(before.first_at, step.ended_at), max(before.last_at, step.ended_at)
-        )
+    for generation in np.unique(steps.generations).tolist():
+        ended_at = steps.ended_at[steps.generations == generation]
+        found[generation] = Trained(_instant(ended_at.min()), _instant(ended_at.max()))
     return found
 
 
-def _steps(connection: Connection, run: str, attempts: Sequence[Attempt]) -> Iterator[StepTime]:
+def _instant(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(float(timestamp), UTC)
+
+
+def _steps(connection: Connection, run: str, attempts: Sequence[Attempt]) -> StepTimes:
     segments = whole(attempt.generation for attempt in attempts)
     found = samples.read_many(connection, run, _METRICS, segments, rank=0)
     times = found["step_time_s"]
     if len(times) == 0:
-        return
+        found = dict.fromkeys(_METRICS, times)
+    known = np.isfinite(times.values) & ~chunks.missing(times.values)
     applied, data, stall = (
-        np.where(np.isfinite(found[name].values), found[name].values, default)
+        np.where(np.isfinite(found[name].values), found[name].values, default)[known]
         for name, default in (("applied", 1.0), ("data_s", 0.0), ("checkpoint_stall_s", 0.0))
     )
-    known = np.isfinite(times.values) & ~chunks.missing(times.values)
-    for each in np.flatnonzero(known).tolist():
-        yield StepTime(
-            generation=int(times.generations[each]),
-            step=int(times.steps[each]),
-            ended_at=datetime.fromtimestamp(float(times.at[each]), UTC),
-            step_time_s=float(times.values[each]),
-            applied=bool(applied[each]),
-            data_s=float(data[each]),
-            stall_s=float(stall[each]),
-        )
+    return StepTimes(
+        generations=times.generations[known],
+        steps=times.steps[known],
+        ended_at=times.at[known],
+        step_times_s=times.values[known],
+        applied=applied != 0.0,
+        data_s=data,
+        stall_s=stall,
+    )

@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, insert, select
 
-from control.checkpoints import interval
+from control.checkpoints.judging import interval
 from control.db import chores, history, restored, tables
-from trainmaster.adoption import Adoption, FoundCheckpoint, lineage_parent
+from trainmaster.checkpoint.adoption import Adoption, FoundCheckpoint, lineage_parent
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.ids import checkpoint_id
 from trainmaster.plan import Pipeline, Plan

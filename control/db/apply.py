@@ -335,6 +335,7 @@ def _change_alert(connection: Connection, run: str, change: AlertChange, now: da
         "severity": change.severity,
         "generation": change.generation,
         "incident": change.incident,
+        "flapping": change.flapping,
         "changed_at": now,
     }
     if open_alert is None:

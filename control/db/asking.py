@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError as RowExistsError
 from control.db import chores, history, tables
 from control.db.values import plain
 from control.lifecycle import refusal
-from trainmaster.errors import ConflictError, NotFoundError
+from trainmaster.errors import ConflictError, NotFoundError, UserError
 from trainmaster.spec import RunSpec
 
 EXCLUSIVE = frozenset({"restore", "amend"})
@@ -30,6 +30,13 @@ class StateError(ConflictError):
     """The run's state does not allow what was asked."""
 
     code = "not_allowed_now"
+
+
+class KeyReusedError(UserError):
+    """The key has asked for something else before: nothing is done."""
+
+    code = "key_reused"
+    http_status = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,11 @@ def submit(
 
     Args:
         store: URL of the folder below which its checkpoints are to be kept.
+
+    Raises:
+        KeyReusedError: the key has submitted another spec.
     """
-    before = _submitted(connection, key)
+    before = _submitted(connection, key, spec)
     if before is not None:
         return before, False
     run = "r" + secrets.token_hex(5)
@@ -96,7 +106,7 @@ def submit(
             connection.execute(insert(tables.runs).values(row))
     except RowExistsError:
         # Asked at two control planes at once, since the first was slow to answer.
-        before = _submitted(connection, key)
+        before = _submitted(connection, key, spec)
         if before is None:
             raise
         return before, False
@@ -120,11 +130,26 @@ def submit(
     return run, True
 
 
-def _submitted(connection: Connection, key: str | None) -> str | None:
+def _submitted(connection: Connection, key: str | None, spec: RunSpec) -> str | None:
+    """Return the run that was submitted under `key` before.
+
+    Raises:
+        KeyReusedError: with another spec.
+    """
     if key is None:
         return None
-    r = tables.runs.c
-    return connection.scalar(select(r.id).where(r.idempotency_key == key))
+    r, q = tables.runs.c, tables.requests.c
+    before = connection.execute(select(r.id, r.spec).where(r.idempotency_key == key)).one_or_none()
+    if before is None:
+        return None
+    if before.spec != spec.model_dump(mode="json"):
+        amended = select(q.id).where(q.run == before.id, q.kind == "amend").limit(1)
+        if connection.scalar(amended) is None:
+            raise KeyReusedError(
+                f"this idempotency key has submitted run {before.id}, with another spec: "
+                "use a new key"
+            )
+    return str(before.id)
 
 
 def repeated(connection: Connection, run: str, key: str | None) -> int | None:

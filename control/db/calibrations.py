@@ -13,16 +13,24 @@ from control.db import tables
 from control.db.values import instant_text
 from trainmaster.calibration import Calibration
 from trainmaster.errors import ConflictError, NotFoundError
+from trainmaster.spec import RunSpec
+
+MAX_WORKLOADS = 20
+"""Workloads whose layers' times are kept of a node: the newest."""
 
 MAX_PEERS = 64
 """Links of one node that are measured; what the others can do is not known."""
 
 
-def chore_args(connection: Connection, node: str, *, heard_since: datetime) -> dict[str, Any]:
-    """Return the arguments of the chore that calibrates a node: which neighbours it tries, where.
+def chore_args(
+    connection: Connection, node: str, *, heard_since: datetime, spec: RunSpec | None = None
+) -> dict[str, Any]:
+    """Return the arguments of the chore that calibrates a node: which neighbours it tries, where,
+    and whose layers it measures.
 
     Args:
         heard_since: neighbours that were silent since then are left out.
+        spec: its workload's layers are measured.
 
     Raises:
         NotFoundError: there is no such node.
@@ -44,7 +52,15 @@ def chore_args(connection: Connection, node: str, *, heard_since: datetime) -> d
         .order_by(n.id)
     )
     found = rows.fetchmany(MAX_PEERS)
-    return {"peers": {row.id: _host_port(row.address, row.metrics_port) for row in found}}
+    peers = {row.id: _host_port(row.address, row.metrics_port) for row in found}
+    if spec is None:
+        return {"peers": peers}
+    return {
+        "peers": peers,
+        "workload": spec.workload,
+        "params": spec.params,
+        "data": spec.data.source,
+    }
 
 
 def _host_port(address: str, port: int) -> str:
@@ -59,10 +75,14 @@ def store(connection: Connection, node: str, result: Mapping[str, Any], *, now: 
         found = Calibration.model_validate(result.get("result"))
     except ValidationError:
         return
+    query = select(tables.nodes.c.calibration).where(tables.nodes.c.id == node)
+    before = (connection.scalar(query) or {}).get("workloads", {})
+    kept = found.model_dump(mode="json")
+    kept["workloads"] = dict([*before.items(), *kept["workloads"].items()][-MAX_WORKLOADS:])
     connection.execute(
         update(tables.nodes)
         .where(tables.nodes.c.id == node)
-        .values(calibration=found.model_dump(mode="json"), calibrated_at=now)
+        .values(calibration=kept, calibrated_at=now)
     )
 
 

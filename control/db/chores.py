@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, and_, insert, or_, select, update
+from sqlalchemy import Connection, and_, delete, exists, insert, or_, select, update
 
 from control.db import calibrations, copies, tables
 from control.db.among import one_of
@@ -28,6 +28,9 @@ GIVE_UP_AFTER = timedelta(seconds=15)
 
 AGAIN_AFTER = timedelta(seconds=60)
 """After so long a reading that failed for a passing reason is asked for again."""
+
+KEEP = timedelta(days=30)
+"""So long the answer of one that is done can be read."""
 
 PER_SYNC = 8
 
@@ -81,6 +84,18 @@ def ask(
     return int(added.inserted_primary_key[0])
 
 
+def asked_before(
+    connection: Connection, kind: str, args: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return how far the newest chore of this kind with these arguments has come, as `shown` does;
+    None where there is none.
+    """
+    c = tables.chores.c
+    key = digest({"kind": kind, "args": args})
+    newest = connection.scalar(select(c.id).where(c.key == key).order_by(c.id.desc()).limit(1))
+    return None if newest is None else shown(connection, f"{PREFIX}{newest}")
+
+
 def take(
     connection: Connection, nodes: Mapping[str, int], *, now: datetime
 ) -> dict[str, list[Chore]]:
@@ -113,6 +128,21 @@ def take(
                 continue
         work.setdefault(doer, []).append(Chore(id=chore, kind=kind, args=args))
     return work
+
+
+def forget(connection: Connection, *, now: datetime) -> None:
+    """Remove what was done long ago, but for the newest look through each run's stores: it tells
+    when to look again.
+    """
+    c, newer = tables.chores.c, tables.chores.alias()
+    looked_since = exists().where(
+        newer.c.run == c.run, newer.c.kind == "list", newer.c.created_at > c.created_at
+    )
+    connection.execute(
+        delete(tables.chores).where(
+            c.state == DONE, c.done_at < now - KEEP, or_(c.kind != "list", looked_since)
+        )
+    )
 
 
 def _least_busy(nodes: Sequence[str], work: Mapping[str, list[Chore]]) -> str:

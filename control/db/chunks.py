@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from control.db.faults import UnreadableError
 from trainmaster.errors import Problem, SpecError
+from trainmaster.facts import PackedColumns
 from trainmaster.spool import MISSING
-from trainmaster.wire import PackedColumns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

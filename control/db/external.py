@@ -4,7 +4,7 @@ often they are told. What they may do is asked for as a person would, and so ans
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,12 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from control.db import asking, history, tables
 from control.db.asking import Ask
+from control.db.engine import Database
 from control.db.values import instant_text, plain
 from control.settings import EXTERNAL_ACTIONS
 from trainmaster.errors import ConflictError, NotFoundError
+
+TRIES = 5
 
 RUN_ACTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "checkpoint": ("checkpoint", {}),
@@ -46,6 +49,36 @@ class Told:
         """What it says."""
         told = self.annotations.get("summary") or self.annotations.get("description") or ""
         return f"{self.name}: {told}" if told else self.name
+
+
+def receive(
+    db: Database, message: Sequence[Told], *, allowed: Collection[str], actor: str, now: datetime
+) -> list[str]:
+    """Store the alerts of a message, all or none; return what became of each.
+
+    Alertmanager hands the same message to every control plane at once. Whoever comes second finds
+    what the first has written: a refusal would be taken for a failure there.
+
+    Args:
+        allowed: the actions that alerts from outside may carry here.
+
+    Raises:
+        ConflictError: others are faster, time and again.
+        DatabaseError: the database cannot do this now.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return _receive(db, message, allowed, actor, now)
+        except ConflictError:
+            continue
+    return _receive(db, message, allowed, actor, now)
+
+
+def _receive(
+    db: Database, message: Sequence[Told], allowed: Collection[str], actor: str, now: datetime
+) -> list[str]:
+    with db.write() as connection:
+        return [store(connection, told, allowed=allowed, actor=actor, now=now) for told in message]
 
 
 def store(

@@ -37,9 +37,10 @@ from control.db.levels import Key, Place
 from control.db.timelines import Packed
 from control.db.upsert import upsert
 from control.db.values import number_word, storable_tree, whole
+from trainmaster.facts import Batch, Event
 from trainmaster.ids import is_agent_stream, parse_rank_stream
 from trainmaster.spool import is_missing
-from trainmaster.wire import Batch, Event, Sync
+from trainmaster.wire import Sync
 
 MAX_EVENT_DATA = 64 << 10
 

@@ -8,16 +8,17 @@ looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from control.db import tables
 from control.db.among import one_of
 from control.db.calibrations import with_calibration
-from control.liveness import sync_interval_s
+from control.liveness.leases import sync_interval_s
 from control.snapshot import Node
 
 REMEMBERED = timedelta(days=7)
@@ -85,7 +86,7 @@ def read(
         wanted = one_of(connection, n.id, only)
     query = select(
         *(n.id, n.slots, n.last_seen_at, n.boot, n.address, n.labels, n.cordoned, n.profile),
-        *(n.calibration, n.calibrated_at),
+        *(n.calibration, n.calibrated_at, n.devices),
     ).where(wanted)
     found = connection.execute(query.order_by(n.id)).all()
     idle_s = sync_interval_s(len(found))
@@ -102,6 +103,22 @@ def read(
             held_here=frozenset(held.get(row.id, ())),
             sync_interval_s=1.0 if row.id in taken else idle_s,
             profile=with_calibration(row.profile, row.calibration, row.calibrated_at, now),
+            device=device_kind(row.devices),
         )
         for row in found
     )
+
+
+def device_kind(devices: Sequence[Mapping[str, Any]]) -> str:
+    """Return the kind of a node's devices: they are all of one."""
+    return str(devices[0].get("kind") or "cpu") if devices else "cpu"
+
+
+def profiles(connection: Connection, nodes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return node -> what it says of itself, and has measured."""
+    n = tables.nodes.c
+    query = select(n.id, n.profile, n.calibration).where(one_of(connection, n.id, list(nodes)))
+    return {
+        row.id: {**row.profile, "calibration": row.calibration or {}}
+        for row in connection.execute(query)
+    }

@@ -116,12 +116,13 @@ def events_of(
     run: str,
     *,
     after: int = 0,
+    before: int | None = None,
     kinds: Iterable[str] = (),
     limit: int = MAX_EVENTS,
     newest: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return the run's events with a number above `after`, oldest first: the first `limit` of them,
-    or the newest.
+    """Return the run's events with a number above `after` and below `before`, oldest first: the
+    first `limit` of them, or the newest.
     """
     c = tables.events.c
     query = (
@@ -129,6 +130,8 @@ def events_of(
         .where(c.run == run, c.id > after)
         .order_by(c.id.desc() if newest else c.id)
     )
+    if before is not None:
+        query = query.where(c.id < before)
     query = query.limit(min(limit, MAX_EVENTS))
     wanted = list(kinds)
     if wanted:

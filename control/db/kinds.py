@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 from control.db import fleet, samples, tables
 from control.db.among import one_of
 from control.db.segments import Segment
-from control.liveness import node_state
+from control.liveness.leases import node_state
 from trainmaster.layout import device_behind
 
 RECENT_STEPS: Final = 16

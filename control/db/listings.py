@@ -14,7 +14,7 @@ from control.db import copies, drillmarks, silences, stacks, tables
 from control.db.calibrations import with_calibration
 from control.db.rows import Row
 from control.db.values import instant_text
-from control.liveness import node_state, sync_interval_s
+from control.liveness.leases import node_state, sync_interval_s
 from control.snapshot import Node
 from trainmaster.errors import NotFoundError
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
-from control.db import chores, copies, rows, rulebook, silences, tables
+from control.db import chores, copies, queue, rows, rulebook, silences, tables
 from control.db.among import one_of
 from control.db.chores import AGAIN_AFTER, DONE
 from control.db.fleet import Fleet
@@ -57,8 +57,9 @@ def load(
         return None
     with readable(f"the spec of run {run}"):
         spec = RunSpec.model_validate(row["spec"])
+    has_begun = row["generation"] > 0  # else there is nothing that a generation leaves behind
     with readable(f"an attempt of run {run}"):
-        attempts = _attempts(connection, run)
+        attempts = _attempts(connection, run) if has_begun else ()
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
     workload = chores.known_workload(connection, args)
     rules = rulebook.active(connection, spec.rules)
@@ -69,7 +70,7 @@ def load(
         .mappings()
         .all()
     )
-    ranks = _ranks(connection, run, row["generation"])
+    ranks = _ranks(connection, run, row["generation"]) if has_begun else ()
     homes = {rank.node for rank in ranks}
     snapshot = view.RunSnapshot(
         run=view.Run(
@@ -90,9 +91,9 @@ def load(
         attempts=attempts,
         ranks=ranks,
         nodes=memory.fleet.seen_by(connection, run, homes, now),
-        checkpoints=_checkpoints(connection, run, now),
+        checkpoints=_checkpoints(connection, run, now) if has_begun else (),
         requests=_requests(connection, run),
-        orders=_orders(connection, run, row["generation"]),
+        orders=_orders(connection, run, row["generation"]) if has_begun else (),
         rules=rules,
         alerts=tuple(
             rows.alert(each)
@@ -105,7 +106,7 @@ def load(
         windows=memory.windows.of(connection, run, attempts, ranks, rules),
         rank_windows=memory.windows.of_ranks(connection, run, attempts, ranks, rules),
         describe_problems=tuple(_sentence(problem) for problem in workload.problems),
-        queued_before=_queued_before(connection, row) if row["state"] == "queued" else 0,
+        queued_before=queue.before(connection, row) if row["state"] == "queued" else 0,
         describing=_is_describing(connection, row["workload_key"]),
         control_up_since=control_up_since,
         num_incidents=len(incidents),
@@ -260,20 +261,6 @@ def _drills(connection: Connection, run: str) -> tuple[view.DrillStatus, ...]:
             tuple((of, step, batch) for of, step, batch in fired),
         )
         for drill, generation, fired in connection.execute(query)
-    )
-
-
-def _queued_before(connection: Connection, row: rows.Row) -> int:
-    c = tables.runs.c
-    earlier = or_(
-        c.priority > row["priority"],
-        (c.priority == row["priority"]) & (c.created_at < row["created_at"]),
-    )
-    return (
-        connection.scalar(
-            select(func.count()).select_from(tables.runs).where(c.state == "queued", earlier)
-        )
-        or 0
     )
 
 

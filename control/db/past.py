@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from control.db import chunks, queries, samples
+from control.db import chunks, fleet, queries, samples, tables
 from control.db.segments import Segment, surviving
-from control.db.series import Series
-from control.rules.derived import planned_bubble, sources_of
+from control.db.series import Series, together
+from control.rules.derived import sources_of
 from control.rules.frame import Column, Floats, Ints
 from control.rules.history import History, history_of
 from control.rules.members import Seat
+from control.rules.planned import known_of
+from control.rules.trust import trust_of
 from control.snapshot import Attempt
 from trainmaster.layout import roles
 from trainmaster.metrics import BY_NAME, DERIVED
+from trainmaster.spec import RunSpec
 
 
 def history(connection: Connection, run: str, metrics: Iterable[str]) -> History:
@@ -25,7 +30,7 @@ def history(connection: Connection, run: str, metrics: Iterable[str]) -> History
     Raises:
         NotFoundError: there is no such run.
     """
-    queries.run_row(connection, run)
+    row = queries.run_row(connection, run)
     attempts = queries.attempts_of(connection, run)
     segments = surviving(attempts)
     wanted = [name for name in sources_of(metrics) if name in BY_NAME or name in DERIVED]
@@ -33,7 +38,7 @@ def history(connection: Connection, run: str, metrics: Iterable[str]) -> History
     ranks = _of_ranks(connection, run, wanted, segments)
     everything = [*told.values(), *(one for found in ranks.values() for one in found.values())]
     nothing = np.empty(0, dtype=np.int64)
-    steps = np.unique(np.concatenate([nothing, *(each.steps for each in everything)]))
+    steps = together([each.steps for each in everything] or [nothing])
     at = np.zeros(len(steps))
     generations = np.zeros(len(steps), dtype=np.int64)
     for each in everything:
@@ -41,6 +46,11 @@ def history(connection: Connection, run: str, metrics: Iterable[str]) -> History
         at[where] = np.maximum(at[where], each.at)
         generations[where] = each.generations
     seats = _seats(attempts)
+    newest = attempts[-1] if attempts else None
+    profiles = fleet.profiles(connection, {seat.node for seat in seats if seat.node})
+    beside = known_of(newest.plan if newest is not None else None, seats, profiles)
+    spec = RunSpec.model_validate(row["spec"])
+    trust = trust_of(newest, _trusted(connection, run), spec.checkpoint.trust_after_steps)
     notes = []
     if any(each.rolled_up for each in everything):
         notes.append("Some of it is old and rolled up: points were left out.")
@@ -61,8 +71,20 @@ def history(connection: Connection, run: str, metrics: Iterable[str]) -> History
         ),
         seats=seats,
         notes=notes,
-        planned_bubble=planned_bubble(attempts[-1].plan) if attempts else None,
+        beside=replace(beside, trust=trust),
     )
+
+
+def _trusted(connection: Connection, run: str) -> list[tuple[datetime, int]]:
+    """Return when checkpoints were trusted that stand, or stood until they were retired."""
+    c = tables.checkpoints.c
+    query = select(c.trusted_at, c.step).where(
+        c.run == run,
+        c.state.in_(("trusted", "retired")),
+        c.trusted_at.is_not(None),
+        c.abandoned.is_(False),
+    )
+    return [(instant, step) for instant, step in connection.execute(query)]
 
 
 def _of_ranks(

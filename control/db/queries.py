@@ -1,4 +1,4 @@
-"""Runs as the API shows them, and their series."""
+"""Runs as the API shows them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from datetime import UTC, datetime
 import numpy as np
 from sqlalchemy import Connection, select
 
-from control.db import chunks, rows, samples, tables, unreadable
-from control.db import points as shown
-from control.db.downsample import thinned
+from control.db import chunks, described, rows, samples, tables, unreadable, values
+from control.db.among import one_of
 from control.db.faults import UnreadableError
 from control.db.listings import Json, at
 from control.db.rows import Row
-from control.db.segments import Segment, newest_step, surviving, whole
+from control.db.segments import Segment, newest_step, surviving
 from control.db.values import number_word
 from control.lifecycle import ENDED
 from control.snapshot import Attempt
-from trainmaster.errors import NotFoundError, UserError
-from trainmaster.metrics import BY_NAME, DERIVED, Metric, Reduce
+from trainmaster.errors import NotFoundError
 from trainmaster.plan import Plan
 
 UNREADABLE = (UnreadableError, ValueError, TypeError, KeyError)
+
+AT_ONCE = 500
+"""Runs that are read together."""
 
 RECENT_STEPS = 16
 """Steps over which `tokens_per_s` of a run is averaged."""
@@ -52,32 +53,38 @@ def attempts_of(connection: Connection, run: str) -> list[Attempt]:
         return [rows.attempt(row) for row in connection.execute(query).mappings()]
 
 
-def list_runs(
-    connection: Connection, *, state: str | None = None, limit: int | None = None
-) -> list[Json]:
-    """Return the newest runs, oldest first, without what only their own page shows."""
-    c = tables.runs.c
-    query = select(tables.runs).order_by(c.created_at.desc(), c.id.desc())
-    if state is not None:
-        query = query.where(c.state == state)
-    if limit is not None:
-        query = query.limit(limit)
-    try:
-        found = connection.execute(query).mappings().all()
-        return [
-            _summary(connection, row, attempts_of(connection, row["id"])) for row in reversed(found)
-        ]
-    except UNREADABLE:
-        ids = connection.scalars(query.with_only_columns(c.id)).all()
-        return [_listed(connection, run) for run in reversed(ids)]
+def listed(connection: Connection, runs: Sequence[str]) -> dict[str, Json]:
+    """Return runs as lists show them, without what only their own pages show; one that cannot be
+    read says so. What has not begun to train takes no query of its own.
+    """
+    told: dict[str, Json] = {}
+    for first in range(0, len(runs), AT_ONCE):
+        some = runs[first : first + AT_ONCE]
+        try:
+            told |= _listed(connection, some)
+        except UNREADABLE:
+            told |= {run: _alone(connection, run) for run in some}
+    return told
 
 
-def _listed(connection: Connection, run: str) -> Json:
-    """Return a run for a list in which not all can be read."""
+def _alone(connection: Connection, run: str) -> Json:
     try:
         return _summary(connection, run_row(connection, run), attempts_of(connection, run))
     except UNREADABLE as error:
         return _unreadable(connection, run, error)
+
+
+def _listed(connection: Connection, runs: Sequence[str]) -> dict[str, Json]:
+    r, a = tables.runs.c, tables.attempts.c
+    attempts: dict[str, list[Attempt]] = {}
+    query = select(tables.attempts).where(one_of(connection, a.run, runs))
+    for row in connection.execute(query.order_by(a.run, a.generation)).mappings():
+        attempts.setdefault(row["run"], []).append(rows.attempt(row))
+    found = connection.execute(select(tables.runs).where(one_of(connection, r.id, runs)))
+    return {
+        row["id"]: _summary(connection, row, attempts.get(row["id"], ()))
+        for row in found.mappings().all()
+    }
 
 
 def _unreadable(connection: Connection, run: str, error: Exception) -> Json:
@@ -121,7 +128,7 @@ def _show(connection: Connection, run: str) -> Json:
     return {
         **_summary(connection, row, attempts),
         "spec": row["spec"],
-        "workload": _workload(connection, row["workload_key"]),
+        "workload": described.workload(connection, run, row["workload_key"]),
         "plan": newest and _plan(newest.plan),
         "attempts": [_attempt(attempt, row) for attempt in attempts],
         "checkpoint_interval": _interval(connection, run, newest),
@@ -129,24 +136,28 @@ def _show(connection: Connection, run: str) -> Json:
     }
 
 
-def _workload(connection: Connection, key: str) -> Json | None:
-    """Return what a node found the workload and its data to be, None before one has looked."""
-    info = connection.scalar(select(tables.workloads.c.info).where(tables.workloads.c.key == key))
-    return info and {name: value for name, value in info.items() if name != "layers"}
-
-
 def _interval(connection: Connection, run: str, newest: Attempt | None) -> Json | None:
-    """Return how many steps lie between checkpoints, and why; None before the first attempt."""
+    """Return how many steps lie between checkpoints, from which step on they are counted, and why;
+    None before the first attempt.
+    """
     if newest is None:
         return None
     e = tables.events.c
-    because = connection.scalar(
-        select(e.because)
+    chosen = connection.execute(
+        select(e.because, e.data)
         .where(e.run == run, e.generation == newest.generation, e.kind == "interval_chosen")
         .order_by(e.id.desc())
         .limit(1)
-    )
-    return {"every_steps": newest.checkpoint_every, "because": because or ""}
+    ).one_or_none()
+    # Ranks count from step 0 until they change the interval themselves; they then tell what it was.
+    changed = chosen is not None and "before" in chosen.data
+    return {
+        "every_steps": newest.checkpoint_every,
+        "from_step": (values.whole(chosen.data.get("step")) or 0)
+        if chosen is not None and changed
+        else 0,
+        "because": "" if chosen is None else chosen.because or "",
+    }
 
 
 def _summary(connection: Connection, row: Row, attempts: Sequence[Attempt]) -> Json:
@@ -188,7 +199,13 @@ def _told(row: Row) -> Json:
 
 
 def _nothing_latest() -> Json:
-    return {"loss": None, "grad_norm": None, "tokens_per_s": None, "last_point_at": None}
+    return {
+        "loss": None,
+        "grad_norm": None,
+        "tokens_per_s": None,
+        "last_point_at": None,
+        "pace_s": None,
+    }
 
 
 def _latest(
@@ -212,7 +229,15 @@ def _latest(
     )
     if len(found["loss"]):
         latest["last_point_at"] = at(datetime.fromtimestamp(float(found["loss"].at[-1]), UTC))
+    latest["pace_s"] = _pace(found["loss"].at[found["loss"].generations == segments[-1].generation])
     return latest
+
+
+def _pace(ended_at: chunks.Floats) -> float | None:
+    """Return the seconds from step to step, by the middle of the newest: one that waited for a
+    checkpoint tells nothing of the rest.
+    """
+    return float(np.median(np.diff(ended_at))) if len(ended_at) > 1 else None
 
 
 def _value(values: chunks.Floats) -> float | str | None:
@@ -273,146 +298,3 @@ def ranks_of(connection: Connection, run: str, generation: int) -> list[Json]:
         }
         for index, row in enumerate(rows)
     ]
-
-
-def series(
-    connection: Connection,
-    run: str,
-    metric: str,
-    *,
-    rank: int | None = None,
-    generation: int | None = None,
-    all_generations: bool = False,
-    after_step: int = 0,
-    until_step: int | None = None,
-    after: str | None = None,
-    reduce: Reduce | None = None,
-    points: int = 1000,
-    as_columns: bool = False,
-) -> Json:
-    """Return one series as the contract has it, at most `points` points of it.
-
-    Args:
-        after_step: only points beyond it; for charts that have the others.
-        after: the cursor of an answer before: only what has come since; "" to begin.
-        reduce: how ranks become one value where they differ; None for the mean.
-        as_columns: rather than points.
-
-    Raises:
-        NotFoundError: there is no such run or generation.
-        UserError: there is no such metric, or `after` is no cursor.
-    """
-    known = known_metric(metric)
-    row = run_row(connection, run)
-    attempts = attempts_of(connection, run)
-    segments = segments_of(
-        run,
-        attempts,
-        generation=generation,
-        all_generations=all_generations,
-        after_step=after_step,
-        until_step=until_step,
-    )
-    key = shown.key_of((run, metric, rank, reduce), segments)
-    cursor = shown.Cursor.read(after) if after else None
-    goes_on = (
-        cursor is not None
-        and cursor.key == key
-        and cursor.num_rows == _num_seen(connection, run, metric, segments, cursor.step, rank)
-    )
-    found = samples.read(
-        connection,
-        run,
-        metric,
-        shown.unseen(segments, cursor.step) if cursor and goes_on and segments else segments,
-        rank=rank,
-        reduce=reduce or "mean",
-        live=live_generation(row, attempts),
-    )
-    chosen = thinned(found, points)
-    answer = {
-        "metric": metric,
-        "unit": known.unit,
-        **({"columns": shown.columns(chosen)} if as_columns else {"points": shown.points(chosen)}),
-        "total_points": len(found),
-        "downsampled": len(chosen) < len(found),
-        "rolled_up": found.rolled_up,
-        "generation": row["generation"],
-        "lineage": [[each.generation, each.after_step] for each in surviving(attempts)],
-    }
-    if after is None:
-        return answer
-    step = cursor.step if cursor and goes_on else 0
-    if len(found) and found.generations[-1] == segments[-1].generation:
-        step = int(found.steps[-1])
-    count = _num_seen(connection, run, metric, segments, step, rank)
-    return {
-        **answer,
-        "cursor": str(shown.Cursor(key, step, count)),
-        "reset": cursor is not None and not goes_on,
-    }
-
-
-def _num_seen(
-    connection: Connection,
-    run: str,
-    metric: str,
-    segments: Sequence[Segment],
-    step: int,
-    rank: int | None,
-) -> int:
-    past = shown.seen(segments, step) if segments else []
-    return samples.num_rows(connection, run, metric, past, rank=rank)
-
-
-def known_metric(metric: str) -> Metric:
-    """Return a metric that is measured or computed from what is.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    known = BY_NAME.get(metric) or DERIVED.get(metric)
-    if known is None:
-        names = ", ".join([*BY_NAME, *DERIVED])
-        raise UserError(f"{metric!r} is not a metric; there are {names}", code="unknown_metric")
-    return known
-
-
-def live_generation(row: Row, attempts: Sequence[Attempt]) -> int | None:
-    """Return the generation that is still written to; None where there is none."""
-    newest = attempts[-1] if attempts else None
-    lives = newest is not None and newest.ended_at is None and row["state"] not in ENDED
-    return newest.generation if newest is not None and lives else None
-
-
-def segments_of(
-    run: str,
-    attempts: Sequence[Attempt],
-    *,
-    generation: int | None = None,
-    all_generations: bool = False,
-    after_step: int = 0,
-    until_step: int | None = None,
-) -> list[Segment]:
-    """Return the stretches that are asked for: by default the surviving lineage.
-
-    Raises:
-        NotFoundError: there is no such generation.
-    """
-    return [
-        Segment(each.generation, first, last)
-        for each in _segments(run, attempts, generation, all_generations=all_generations)
-        if (first := max(each.after_step, after_step))
-        < (last := min(each.last_step, until_step or each.last_step))
-    ]
-
-
-def _segments(
-    run: str, attempts: Sequence[Attempt], generation: int | None, *, all_generations: bool
-) -> Sequence[Segment]:
-    generations = [attempt.generation for attempt in attempts]
-    if generation is not None:
-        if generation not in generations:
-            raise NotFoundError(f"run {run!r} has no generation {generation}")
-        return whole([generation])
-    return whole(generations) if all_generations else surviving(attempts)

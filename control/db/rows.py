@@ -159,6 +159,7 @@ def alert(row: Row) -> Alert:
         severity=row["severity"],
         incident=row["incident"],
         generation=row["generation"],
+        flapping=row["flapping"],
     )
 
 

@@ -34,20 +34,23 @@ def seed(connection: Connection, rules: Iterable[Rule], *, pack: str, now: datet
     found = connection.execute(select(c.name, c.version, c.body, c.removed)).all()
     known = {row.name: row for row in found}
     touched = set(connection.scalars(select(v.name).where(v.actor != SEEDER)))
-    count = 0
+    why = f"{pack} pack"
+    new: list[Rule] = []
+    renewed = 0
     for rule in rules:
         before = known.get(rule.name)
-        why = f"{pack} pack"
         if before is None:
-            add(connection, rule, pack=pack, actor=SEEDER, why=why, now=now)
-        elif rule.name in touched or before.removed or before.body == rule.to_json():
-            continue
-        else:
+            new.append(rule)
+        elif not (rule.name in touched or before.removed or before.body == rule.to_json()):
             _change(
                 connection, rule.name, before.version, rule.to_json(), "edited", SEEDER, why, now
             )
-        count += 1
-    return count
+            renewed += 1
+    if new:
+        add(connection, new, pack=pack, actor=SEEDER, why=why, now=now)
+    elif renewed:
+        _look_again(connection, now)
+    return len(new) + renewed
 
 
 def active(connection: Connection, asked: str | Sequence[str]) -> tuple[Rule, ...]:
@@ -67,8 +70,11 @@ def active(connection: Connection, asked: str | Sequence[str]) -> tuple[Rule, ..
 
 def _read(name: str, version: int, body: Any) -> Rule | None:
     """Return a stored rule; None where it says what this process does not know: it was written by a
-    newer release, or a third party's part of it is not installed here. The others must go on.
+    newer release, or a third party's part of it is not installed here. The others must go on. One
+    from before a rule that may act needed an action has only ever warned, and goes on to.
     """
+    if body.get("mode") == "act" and not body.get("actions"):
+        body = {**body, "mode": "observe"}
     try:
         return Rule.model_validate(body)
     except ValidationError as error:
@@ -114,41 +120,53 @@ def one(connection: Connection, name: str) -> dict[str, Any]:
 
 
 def add(
-    connection: Connection, rule: Rule, *, pack: str, actor: str, why: str, now: datetime
-) -> dict[str, Any]:
-    """Add a rule, or bring back a removed one of that name.
+    connection: Connection, rules: Sequence[Rule], *, pack: str, actor: str, why: str, now: datetime
+) -> list[dict[str, Any]]:
+    """Add rules, or bring back removed ones of their names; return them as the API shows them.
 
     Raises:
-        ConflictError: there is one of that name.
+        ConflictError: there is one of the name of one of them.
+
+    Cost: a few statements for all that are new, and a few for each that is brought back.
     """
+    names = [rule.name for rule in rules]
     c = tables.rules.c
-    before = connection.execute(
-        select(c.version, c.removed).where(c.name == rule.name)
-    ).one_or_none()
-    if before is not None and not before.removed:
+    rows = connection.execute(select(c.name, c.version, c.removed).where(c.name.in_(names)))
+    before = {row.name: row for row in rows}
+    taken = next((name for name in names if name in before and not before[name].removed), None)
+    if taken is not None:
         raise ConflictError(
-            f"there is a rule named {rule.name!r} already: edit it, or choose another name"
+            f"there is a rule named {taken!r} already: edit it, or choose another name"
         )
-    if before is None:
-        values = {"name": rule.name, "pack": pack, "version": 1, "body": rule.to_json()}
-        connection.execute(
-            insert(tables.rules).values(**values, changed_at=now, changed_by=actor, removed=False)
-        )
-        _remember(connection, rule.name, 1, "added", rule.to_json(), actor, why, now)
-    else:
-        _change(
-            connection,
-            rule.name,
-            before.version,
-            rule.to_json(),
-            "added",
-            actor,
-            why,
-            now,
-            pack=pack,
-            removed=False,
-        )
-    return one(connection, rule.name)
+    new = [rule for rule in rules if rule.name not in before]
+    if new:
+        bodies = [{"name": rule.name, "version": 1, "body": rule.to_json()} for rule in new]
+        shared = {"pack": pack, "changed_at": now, "changed_by": actor, "removed": False}
+        connection.execute(insert(tables.rules), [body | shared for body in bodies])
+        told = {"change": "added", "at": now, "actor": actor, "why": why}
+        connection.execute(insert(tables.rule_versions), [body | told for body in bodies])
+        entries = [{"target": f"rule {rule.name}", "data": {"version": 1}} for rule in new]
+        said = {"at": now, "actor": actor, "action": "rule_added", "why": why}
+        connection.execute(insert(tables.audit), [entry | said for entry in entries])
+    for rule in rules:
+        if rule.name in before:
+            version, body = before[rule.name].version, rule.to_json()
+            _change(
+                connection,
+                rule.name,
+                version,
+                body,
+                "added",
+                actor,
+                why,
+                now,
+                pack=pack,
+                removed=False,
+            )
+    _look_again(connection, now)
+    stored = connection.execute(select(tables.rules).where(c.name.in_(names))).mappings()
+    shown = {row["name"]: _shown(row) for row in stored}
+    return [shown[name] for name in names]
 
 
 def replace(
@@ -174,6 +192,7 @@ def replace(
             f"rule {name!r} is at version {version} by now, not {expected_version}: look again"
         )
     _change(connection, name, version, rule.to_json(), change, actor, why, now)
+    _look_again(connection, now)
     return one(connection, name)
 
 
@@ -185,6 +204,7 @@ def remove(connection: Connection, name: str, *, actor: str, why: str, now: date
     """
     row = _row(connection, name)
     _change(connection, name, row["version"], row["body"], "removed", actor, why, now, removed=True)
+    _look_again(connection, now)
 
 
 def versions(connection: Connection, name: str) -> list[dict[str, Any]]:
@@ -259,7 +279,10 @@ def _remember(
         why=why,
         data={"version": version},
     )
-    # A changed rule is judged by in the next turn of every run that may be watched by it.
+
+
+def _look_again(connection: Connection, now: datetime) -> None:
+    """Have every run that may be watched by a changed rule judged by it in its next turn."""
     runs = tables.runs.c
     connection.execute(
         update(tables.runs)

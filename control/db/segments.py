@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from control.lineage import ENDLESS, lineage_of
 from control.snapshot import Attempt
+from trainmaster.errors import NotFoundError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,17 @@ def surviving(attempts: Sequence[Attempt]) -> tuple[Segment, ...]:
 def whole(generations: Iterable[int]) -> tuple[Segment, ...]:
     """Return everything these generations ever did."""
     return tuple(Segment(generation) for generation in sorted(generations))
+
+
+def require_rank(run: str, attempts: Iterable[Attempt], rank: int | None) -> None:
+    """Refuse a rank that no attempt of a run has had; before the first none is known.
+
+    Raises:
+        NotFoundError: there has been no such rank.
+    """
+    sizes = [attempt.plan.world_size for attempt in attempts]
+    if rank is not None and sizes and rank >= max(sizes):
+        raise NotFoundError(f"run {run!r} has had no rank {rank}: ranks 0 to {max(sizes) - 1}")
 
 
 def newest_step(attempts: Sequence[Attempt], segments: Iterable[Segment]) -> int | None:

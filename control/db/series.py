@@ -83,16 +83,19 @@ def derive(
     spent = _one(told["step_time_s"], "step_time_s", segment, rank, "max", complete_to=complete_to)
     if tokens is None or spent is None:
         return None
-    steps, left, right = np.intersect1d(
-        tokens.steps, spent.steps, assume_unique=True, return_indices=True
-    )
+    steps, at, taken, seconds = tokens.steps, tokens.at, tokens.values, spent.values
+    if not np.array_equal(steps, spent.steps):
+        steps, left, right = np.intersect1d(
+            tokens.steps, spent.steps, assume_unique=True, return_indices=True
+        )
+        at, taken, seconds = at[left], taken[left], seconds[right]
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = tokens.values[left] / spent.values[right]
-    values[chunks.missing(tokens.values[left]) | chunks.missing(spent.values[right])] = MISSING
+        values = taken / seconds
+    values[chunks.missing(taken) | chunks.missing(seconds)] = MISSING
     return Series(
         np.full(len(steps), segment.generation),
         steps,
-        tokens.at[left],
+        at,
         values,
         tokens.rolled_up or spent.rolled_up,
     )
@@ -141,7 +144,10 @@ def reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints,
     """Reduce over ranks, step by step: what was not measured does not count, a measured NaN
     does.
     """
-    steps = np.unique(np.concatenate([rows.steps for rows, _ in columns]))
+    if len(columns) == 1:
+        [(rows, values)] = columns
+        return rows.steps, rows.at, values
+    steps = together([rows.steps for rows, _ in columns])
     matrix = np.full((len(columns), len(steps)), MISSING)
     at = np.zeros(len(steps))
     for row, (rows, values) in zip(matrix, columns, strict=True):
@@ -162,8 +168,20 @@ def reduced(columns: Sequence[tuple[Rows, Floats]], kind: Reduce) -> tuple[Ints,
     return steps, at, found
 
 
+def together(told: Sequence[Ints]) -> Ints:
+    """Return the steps that any of several told, each of them ascending."""
+    first = told[0]
+    if all(np.array_equal(each, first) for each in told[1:]):
+        return first
+    # A stable sort merges what ascends; np.unique would put a million steps into a hash table.
+    steps = np.sort(np.concatenate(told), kind="stable")
+    return steps[np.diff(steps, prepend=steps[:1] - 1) > 0]
+
+
 def concatenated(parts: Sequence[Series]) -> Series:
     """Return the parts one after another."""
+    if len(parts) == 1:
+        return parts[0]
     if not parts:
         empty = np.array([], dtype=np.int64)
         return Series(empty, empty, np.array([]), np.array([]))

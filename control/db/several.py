@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from control.db import points, queries, samples
+from control.db import points, queries, samples, single
+from control.db.consumed import Consumed
 from control.db.downsample import thinned
 from control.db.listings import Json
 from control.db.segments import surviving
+from control.db.statistics import statistics
 
 
 def several(
@@ -22,18 +24,24 @@ def several(
     after_step: int = 0,
     until_step: int | None = None,
     num_points: int = 1000,
+    with_statistics: bool = False,
+    with_tokens: bool = False,
 ) -> Json:
     """Return a series for each (metric, rank) that is wanted, in that order and as columns; rank
-    None is the value of the run. See `control.db.queries.series` for the rest.
+    None is the value of the run. See `control.db.single.series` for the rest.
+
+    Args:
+        with_statistics: figures of all points on the surviving lineage, not of the chosen ones.
+        with_tokens: a column more, of what had been taken in up to each point.
 
     Raises:
         NotFoundError: there is no such run or generation.
         UserError: there is no such metric.
     """
-    known = [queries.known_metric(metric) for metric, _ in wanted]
+    known = [single.known_metric(metric) for metric, _ in wanted]
     row = queries.run_row(connection, run)
     attempts = queries.attempts_of(connection, run)
-    segments = queries.segments_of(
+    segments = single.segments_of(
         run,
         attempts,
         generation=generation,
@@ -41,24 +49,30 @@ def several(
         after_step=after_step,
         until_step=until_step,
     )
-    live = queries.live_generation(row, attempts)
+    live = single.live_generation(row, attempts)
     found = samples.read_each(connection, run, wanted, segments, live=live)
+    lineage = surviving(attempts)
+    consumed = Consumed.read(connection, run, attempts) if with_tokens else None
     told = []
     for metric, (_, rank), series in zip(known, wanted, found, strict=True):
         chosen = thinned(series, num_points)
+        columns = points.columns(chosen)
+        if consumed is not None:
+            columns["tokens"] = consumed.at(chosen)
         told.append(
             {
                 "metric": metric.name,
                 "rank": rank,
                 "unit": metric.unit,
-                "columns": points.columns(chosen),
+                "columns": columns,
                 "total_points": len(series),
                 "downsampled": len(chosen) < len(series),
                 "rolled_up": series.rolled_up,
+                **({"statistics": statistics(series, lineage)} if with_statistics else {}),
             }
         )
     return {
         "series": told,
         "generation": row["generation"],
-        "lineage": [[each.generation, each.after_step] for each in surviving(attempts)],
+        "lineage": [[each.generation, each.after_step] for each in lineage],
     }

@@ -16,8 +16,8 @@ from control.db.upsert import upsert
 from control.db.values import instant_text
 from trainmaster import timeline
 from trainmaster.errors import IntegrityError, NotFoundError, Problem, SpecError
+from trainmaster.facts import PackedTimeline
 from trainmaster.timeline import Timeline
-from trainmaster.wire import PackedTimeline
 
 MOST_STEPS = 200
 """Recorded steps that are kept of a run; beyond them the oldest go."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, or_, select
 
+from control.checkpoints.leftovers import Folder, Writer, leftovers
 from control.db import chores, copies, history, tables
 from control.db.chores import DONE
-from control.leftovers import Folder, Writer, leftovers
 from trainmaster.ids import checkpoint_folder
 from trainmaster.storage import MEMORY_SCHEME
 

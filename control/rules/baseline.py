@@ -166,5 +166,6 @@ def spread(windows: Floats) -> tuple[Floats, Floats]:
 
 def _middle(ordered: Floats) -> Floats:
     size = ordered.shape[1]
-    found: Floats = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
+    # Halved before they are added: the sum of two finite values may not be.
+    found: Floats = ordered[:, (size - 1) // 2] / 2 + ordered[:, size // 2] / 2
     return found

@@ -11,9 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from control.rules import signs
+from control.rules.absence import Absence, Absent
 from control.rules.baseline import Baseline
 from control.rules.comparing import BestPeer, OwnPast, ReplicaSpread
-from control.rules.frame import Bools, Column, Floats, Frame, Ints
+from control.rules.frame import Bools, Floats, Frame
+from control.rules.repeats import Repeated
 from control.rules.rolling import RollingMedian
 from control.rules.signs import Signs
 from trainmaster.conditions import (
@@ -114,122 +116,6 @@ class Sickness:
         return Signs(codes, np.where(lost, since, found.since), counts, found.bars)
 
 
-class Absent:
-    """`missing_for`."""
-
-    def __init__(self, condition: MissingFor, metric: str, num_members: int) -> None:
-        self._metric = metric
-        self._steps = condition.steps
-        self._absence = Absence(num_members)
-
-    def signs(self, frame: Frame, exempt: Bools) -> Signs:
-        column = frame.column(self._metric)
-        periods, since = self._absence.of(frame, column)
-        bad = (periods >= self._steps) & ~exempt
-        codes = signs.judged(column.measured | bad, bad, np.zeros_like(bad))
-        found = signs.plain(frame, codes)
-        return Signs(codes, np.where(bad, since, found.since), found.counts, found.bars)
-
-
-class Absence:
-    """For how long a value that was measured before has not been.
-
-    It is counted in periods: what is told every tenth step is missing after twenty, not after two.
-    """
-
-    def __init__(self, num_members: int) -> None:
-        self._missed = np.zeros(num_members, dtype=np.int64)
-        self._period = np.ones(num_members, dtype=np.int64)
-        self._since = np.zeros(num_members, dtype=np.int64)
-        self._was_told = np.zeros(num_members, dtype=bool)
-
-    def of(self, frame: Frame, column: Column) -> tuple[Ints, Ints]:
-        """Return at each step how many periods have passed without a value, as a period ends; and
-        the first step without one.
-        """
-        periods = np.zeros(column.measured.shape, dtype=np.int64)
-        since = np.broadcast_to(frame.steps, periods.shape).copy()
-        for member, measured in enumerate(column.measured):
-            if len(measured):
-                periods[member], since[member] = self._one(frame.steps, member, measured)
-        return periods, since
-
-    def _one(self, steps: Ints, member: int, measured: Bools) -> tuple[Ints, Ints]:
-        places = np.arange(len(measured))
-        told = np.flatnonzero(measured)
-        last = np.maximum.accumulate(np.where(measured, places, -1))
-        is_carried = last < 0
-        missed = places - last + np.where(is_carried, self._missed[member], 0)
-        # A period is the distance between the last two values.
-        gaps = np.diff(told, prepend=-1 - self._missed[member])
-        if len(gaps) and not self._was_told[member]:
-            gaps[0] = 1
-        known = np.concatenate([[self._period[member]], gaps])
-        period = known[np.cumsum(measured)]
-        missed[is_carried & ~self._was_told[member]] = 0
-        first = np.minimum(last + 1, len(measured) - 1)
-        carried = is_carried & (self._missed[member] > 0)
-        since = np.where(carried, self._since[member], steps[first])
-        self._missed[member], self._period[member] = missed[-1], period[-1]
-        self._since[member] = since[-1]
-        self._was_told[member] |= bool(len(told))
-        ends = missed % period == 0
-        return np.where(ends, missed // period, 0), since
-
-
-class Repeated:
-    """`frozen`."""
-
-    def __init__(self, condition: Frozen, metric: str, num_members: int) -> None:
-        self._metric = metric
-        self._steps = condition.steps
-        self._series = [_Repeats() for _ in range(num_members)]
-
-    def signs(self, frame: Frame, exempt: Bools) -> Signs:
-        column = frame.column(self._metric).without(exempt)
-        codes = np.zeros(column.values.shape, dtype=np.int8)
-        since = np.broadcast_to(frame.steps, codes.shape).copy()
-        for member, series in enumerate(self._series):
-            where = np.flatnonzero(column.finite[member])
-            if len(where):
-                length, begun, lively = series.add(column.values[member][where], frame.steps[where])
-                bad = (length >= self._steps) & lively
-                codes[member][where] = np.where(bad, signs.BAD, signs.GOOD)
-                since[member][where] = np.where(bad, begun, frame.steps[where])
-        found = signs.plain(frame, codes)
-        return Signs(codes, since, found.counts, found.bars)
-
-
-class _Repeats:
-    """How often in a row the newest value of one series has repeated the one before."""
-
-    def __init__(self) -> None:
-        self._last = math.nan
-        self._length = 0
-        self._since = 0
-        self._balance = 0  # changes less repeats, before the present row of repeats
-
-    def add(self, values: Floats, steps: Ints) -> tuple[Ints, Ints, Bools]:
-        """Return at each value the repeats in a row that end there, the step of the first of them,
-        and whether the series changed more often than it repeated before.
-        """
-        before = np.concatenate([[self._last], values[:-1]])
-        same = values == before
-        places = np.arange(len(values))
-        changed = np.maximum.accumulate(np.where(same, -1, places))
-        is_carried = changed < 0
-        length = places - changed + np.where(is_carried, self._length, 0)
-        first = steps[np.minimum(changed + 1, len(values) - 1)]
-        begun = np.where(is_carried & (self._length > 0), self._since, first)
-        # The very first value is neither a change nor a repeat.
-        moves = np.where(same, -1, np.where(np.isnan(before), 0, 1))
-        total = self._balance - self._length + np.cumsum(moves)
-        balance = np.where(is_carried, self._balance, total[changed])
-        self._last, self._length = float(values[-1]), int(length[-1])
-        self._since, self._balance = int(begun[-1]), int(balance[-1])
-        return length, begun, balance > 0
-
-
 class AgainstPast:
     """`ratio_to_median`, `robust_z` and `level_change`: a value, or the median of the newest, and
     the baseline before it.
@@ -257,8 +143,9 @@ class AgainstPast:
             if self._recent is not None:
                 tested, entering = self._recent[member].add(entering)
                 where = where[len(where) - len(tested) :]
-            known, bad, median, sigma = baseline.compare(tested, entering)
-            clear = None if self._clears is None else self._clears(tested, median, sigma)
+            with np.errstate(over="ignore"):  # a bound beyond all numbers bounds nothing
+                known, bad, median, sigma = baseline.compare(tested, entering)
+                clear = None if self._clears is None else self._clears(tested, median, sigma)
             codes[member][where] = signs.judged(known, bad, np.zeros_like(bad), clear)
             bars[member] = baseline.bar
         codes[column.sick] = signs.SICK

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from control.rules import detectors, signs
+from control.rules.flapping import flaps
 from control.rules.fold import MAX_FIRINGS, Fold
 from control.rules.frame import Bools, Frame
 from control.rules.judgement import Judgement
@@ -104,4 +105,5 @@ class Watch:
             fold.last_bad_step if troubled else None,
             tuple(fold.firings),
             waited,
+            flaps(fold.firings, self.rule.for_, last_step=fold.last_step, last_at=fold.last_at),
         )

@@ -14,7 +14,7 @@ step of a firing is that of the first value that counted towards it, not the ste
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class Fold:
 
     Attributes:
         last_step: the newest step that was taken; 0 before the first.
+        last_at: when it ended, in seconds.
         last_value: the newest bad value.
     """
 
@@ -53,6 +54,7 @@ class Fold:
         self.is_firing = False
         self.was_resolved = False
         self.last_step = 0
+        self.last_at = 0.0
         self.last_bad_place: int | None = None
 
     @property
@@ -89,7 +91,7 @@ class Fold:
             )
             place += 1
         if count:
-            self.last_step = int(steps[-1])
+            self.last_step, self.last_at = int(steps[-1]), float(at[-1])
 
     def _one(self, step: int, at: float, code: int, since: int, count: int, place: int) -> None:
         if code >= BAD:
@@ -108,14 +110,13 @@ class Fold:
         self._forget(step, code)
         if not self.is_firing and self._bad and self._holds():
             self.is_firing = True
-            self.firings.append(Firing(self._bad[0].step, step))
+            self.firings.append(Firing(self._bad[0].step, step, fired_at=at))
             if self._max_firings is not None:
                 del self.firings[: -self._max_firings]
         elif self.is_firing and self._is_over(step):
             self.is_firing = False
             self.was_resolved = True
-            last = self.firings[-1]
-            self.firings[-1] = Firing(last.first_bad_step, last.fired_step, step)
+            self.firings[-1] = replace(self.firings[-1], resolved_step=step, resolved_at=at)
             self._bad.clear()
         if self.is_firing:
             del self._bad[:-1]  # where it began stands in the firing

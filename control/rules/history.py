@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from control.rules.derived import with_derived
+from control.rules.derived import NOTHING_KNOWN, Known, with_derived
 from control.rules.frame import Bools, Column, Floats, Frame, Ints
 from control.rules.judgement import RUN
 from control.rules.members import Seat, members_of, needs_ranks
@@ -27,7 +27,7 @@ class History:
         of_run: metric -> its run-level values.
         of_ranks: metric -> its values by rank, in the order of `seats`.
         notes: what a reader should know of the source, a sentence each.
-        planned_bubble: of the plan; None where the source tells none.
+        beside: what is known of the source beside its steps.
     """
 
     name: str
@@ -38,7 +38,7 @@ class History:
     of_ranks: Mapping[str, Column] = field(default_factory=dict)
     seats: tuple[Seat, ...] = ()
     notes: tuple[str, ...] = ()
-    planned_bubble: float | None = None
+    beside: Known = NOTHING_KNOWN
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -62,11 +62,15 @@ class History:
         return None
 
     def _derived(self, columns: Mapping[str, Column], rule: Rule) -> Mapping[str, Column]:
-        return with_derived(columns, rule.metrics, self.planned_bubble)
+        return with_derived(columns, rule.metrics, self.beside, self.steps, self._at)
+
+    @property
+    def _at(self) -> Floats:
+        return self.at if self.at is not None else np.arange(len(self.steps), dtype=np.float64)
 
     def frame(self, rule: Rule) -> Frame:
         """Return all of it as `rule` looks at it."""
-        at = self.at if self.at is not None else np.arange(len(self.steps), dtype=np.float64)
+        at = self._at
         if not needs_ranks(rule):
             known = self._derived(self.of_run, rule)
             columns = {name: known[name] for name in rule.metrics if name in known}
@@ -98,7 +102,7 @@ def history_of(
     of_ranks: Mapping[str, Column] | None = None,
     seats: Sequence[Seat] = (),
     notes: Sequence[str] = (),
-    planned_bubble: float | None = None,
+    beside: Known = NOTHING_KNOWN,
 ) -> History:
     """Return a history, with what follows from what the source tells: run-level values from those
     of ranks, and `applied` from what the guard on the ranks does: it applies no update whose loss
@@ -130,5 +134,5 @@ def history_of(
         of_ranks,
         tuple(seats),
         tuple(notes),
-        planned_bubble,
+        beside,
     )

@@ -9,7 +9,7 @@ from trainmaster.rule import AlertState, Rule
 RUN = "run"
 """The scope of what is true of the whole run; others read like "rank 3" or "node oak"."""
 
-RULELESS = frozenset({"silent rank", "hang"})
+RULELESS = frozenset({"silent rank", "hang", "long section"})
 """Alerts that deciders raise without a rule in SQL. What is not here, and is no rule of the run, is
 the alert of a rule that was removed, and ends.
 """
@@ -18,12 +18,14 @@ the alert of a rule that was removed, and ends.
 @dataclass(frozen=True, slots=True)
 class Firing:
     """One time a rule fired: the step of its first bad value, the step at which it fired, and at
-    which it was over.
+    which it was over; and when those two steps ended, in seconds of the ranks' clocks.
     """
 
     first_bad_step: int
     fired_step: int
     resolved_step: int | None = None
+    fired_at: float = 0.0
+    resolved_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Judgement:
         first_bad_step, last_bad_step: of the trouble that is pending or firing; None otherwise.
         firings: all so far, or of late; the present one included.
         patience_is_over: whether it has fired for the rule's `patience_steps`.
+        is_flapping: whether it has fired and healed again and again of late
+            (`control.rules.flapping`); `state` is what it says now all the same.
     """
 
     rule: Rule
@@ -47,3 +51,4 @@ class Judgement:
     last_bad_step: int | None = None
     firings: tuple[Firing, ...] = ()
     patience_is_over: bool = False
+    is_flapping: bool = False

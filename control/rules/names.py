@@ -73,7 +73,8 @@ def columns_of(named: Mapping[str, Column]) -> Columns:
             continue
         if seats.setdefault(seat.rank, seat) != seat:
             raise SpecError([Problem(name, f"says otherwise of rank {seat.rank} than another")])
-        by_rank.setdefault(metric, {})[seat.rank] = column
+        if by_rank.setdefault(metric, {}).setdefault(seat.rank, column) is not column:
+            raise SpecError([Problem(name, f"is rank {seat.rank} once more")])
     ranks = sorted(seats)
     of_ranks = {}
     for metric, found in by_rank.items():

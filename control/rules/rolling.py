@@ -30,8 +30,10 @@ class RollingMedian:
 
     def medians(self, history: Floats) -> Floats:
         """Return the median of each window of `history`."""
-        windows = np.lib.stride_tricks.sliding_window_view(history, self._window)
+        # Halved, since a median adds the two values in the middle.
+        windows = np.lib.stride_tricks.sliding_window_view(history / 2, self._window)
         pieces = [
-            np.median(windows[at : at + AT_ONCE], axis=1) for at in range(0, len(windows), AT_ONCE)
+            2 * np.median(windows[at : at + AT_ONCE], axis=1)
+            for at in range(0, len(windows), AT_ONCE)
         ]
         return np.concatenate(pieces)

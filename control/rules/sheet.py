@@ -2,7 +2,8 @@
 
 Columns that are no metric of the rules are never read, so notes and names may stand beside numbers.
 An empty cell was not measured; `nan`, `inf` and `-inf` were. A step that comes again began anew:
-what it redid does not count. Rows of several runs, or of several sections of a log, are a history
+what it redid does not count. Where no step comes again and no clock says otherwise, rows out of
+order are put in order. Rows of several runs, or of several sections of a log, are a history
 each: they have no past in common.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -33,6 +35,11 @@ ALIASES = {"train_loss": "loss", "lm_loss": "loss", "batch_time_norm": "compute_
 
 MAX_ROWS = 5_000_000
 MAX_STORIES = 100
+MAX_STEP = 2**53
+MAX_RANK_COLUMNS = 100_000
+MAX_RANKS = 10_000
+MAX_GAPS = 4_000_000
+"""Places, a step and a rank each, that may be without a row: a table has room for each of them."""
 BLOCK_ROWS = 4096
 
 
@@ -44,10 +51,8 @@ def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> list[Histor
         SpecError: with the line, and the column.
     """
     reader = csv.reader(lines)
-    header = [cell.strip() for cell in next(reader, [])]
-    if header:
-        header[0] = header[0].lstrip("\ufeff")
-    twice = sorted({each for each in header if each and header.count(each) > 1})
+    header = _header(reader)
+    twice = sorted(each for each, times in Counter(header).items() if each and times > 1)
     if twice:
         raise SpecError([Problem(each, "stands twice in the header", 1) for each in twice])
     rank_name = next((each for each in RANK_NAMES if each in header), None)
@@ -80,6 +85,20 @@ def read(name: str, lines: Iterable[str], metrics: Iterable[str]) -> list[Histor
     ]
 
 
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+    except csv.Error as error:
+        raise SpecError([Problem("", f"is no CSV: {error}", 1)]) from error
+    if header:
+        header[0] = header[0].lstrip("\ufeff")
+    by_rank = sum("@" in cell for cell in header)
+    if by_rank > MAX_RANK_COLUMNS:
+        why = f"has {by_rank} columns of ranks, and {MAX_RANK_COLUMNS} are the most"
+        raise SpecError([Problem("", why, 1)])
+    return header
+
+
 def _step_name(header: Sequence[str], *, by_rank: bool) -> str:
     """Return the column that tells the step.
 
@@ -91,6 +110,8 @@ def _step_name(header: Sequence[str], *, by_rank: bool) -> str:
     if found is None:
         how = "a row per step `step,loss,grad_norm`, per step and rank `step,rank,compute_s`"
         why = f"is needed: the header names no column `step`; columns are named {how}"
+        if len(header) == 1 and set(header[0]) & set(";\t"):
+            why = "is needed: cells are separated by commas, and the header has none"
         raise SpecError([Problem("step", why, 1)])
     return found
 
@@ -174,21 +195,25 @@ def _chosen(header: Sequence[str], metrics: frozenset[str]) -> dict[str, str]:
 
 def _steps(cells: Sequence[str], name: str) -> list[int]:
     try:
-        return list(map(int, cells))
+        found = list(map(int, cells))
     except ValueError:
-        pass
-    found = []
-    for line, cell in enumerate(cells, 2):
-        try:
-            number = float(cell)
-            if not number.is_integer():
-                raise ValueError
-        except (ValueError, OverflowError):
-            raise SpecError(
-                [Problem(name, f"must be a whole number, not {cell!r}", line)]
-            ) from None
-        found.append(int(number))
+        found = [_step(cell, name, line) for line, cell in enumerate(cells, 2)]
+    if found and not -MAX_STEP <= min(found) <= max(found) <= MAX_STEP:
+        line, beyond = next(
+            (line, step) for line, step in enumerate(found, 2) if abs(step) > MAX_STEP
+        )
+        raise SpecError([Problem(name, f"must lie within {MAX_STEP}, not {beyond}", line)])
     return found
+
+
+def _step(cell: str, name: str, line: int) -> int:
+    try:
+        number = float(cell)
+        if not number.is_integer():
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise SpecError([Problem(name, f"must be a whole number, not {cell!r}", line)]) from None
+    return int(number)
 
 
 def _numbers(cells: Sequence[str], name: str) -> Column:
@@ -242,6 +267,11 @@ def _history(
     if ranks is not None:
         steps, at, columns = _by_rank(steps, at, ranks, columns)
     numbers = np.array(steps, dtype=np.int64)
+    order = _order(numbers, at)
+    if order is not None:
+        numbers, columns = numbers[order], _only(columns, order)
+        at = None if at is None else at[order]
+        notes.append("The rows were not in the order of their steps; they were put in order.")
     kept, begins = _surviving(numbers)
     if len(kept) < len(numbers):
         notes.append(f"{len(numbers) - len(kept)} rows were redone later and do not count.")
@@ -260,6 +290,16 @@ def _history(
         seats=table.seats,
         notes=notes,
     )
+
+
+def _order(steps: NDArray[np.int64], at: Floats | None) -> NDArray[np.int64] | None:
+    """Return the order of rows that lie about; None where they stand as they were written: in the
+    order of steps, or of a clock, or with steps that were done again.
+    """
+    in_time = at is not None and bool(np.all(np.diff(at) >= 0))
+    if in_time or bool(np.all(np.diff(steps) > 0)) or len(np.unique(steps)) < len(steps):
+        return None
+    return np.argsort(steps)
 
 
 def _surviving(steps: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[np.ndarray, Bools]:
@@ -284,7 +324,12 @@ def _by_rank(
     columns: Mapping[str, Column],
 ) -> tuple[list[int], Floats | None, dict[str, Column]]:
     """Return a row per step, and a column per metric and rank."""
-    order = sorted(set(steps))
+    order, members = sorted(set(steps)), sorted(set(ranks))
+    if len(members) > MAX_RANKS:
+        raise SpecError([Problem("rank", f"names {len(members)} ranks; at most {MAX_RANKS}")])
+    if len(order) * len(members) - len(steps) > MAX_GAPS:
+        why = f"has {len(steps)} rows for {len(order)} steps of {len(members)} ranks: most are gaps"
+        raise SpecError([Problem("rank", why)])
     place = {step: number for number, step in enumerate(order)}
     rows = np.array([place[step] for step in steps])
     everyone = np.array(ranks)
@@ -292,7 +337,7 @@ def _by_rank(
     for name, column in columns.items():
         if "@" in name:
             raise SpecError([Problem(name, "goes with one row per step: there is a column `rank`")])
-        for rank in sorted(set(ranks)):
+        for rank in members:
             mine = everyone == rank
             values = np.zeros((1, len(order)))
             measured = np.zeros((1, len(order)), dtype=bool)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from control.lineage import surviving
-from control.rules.derived import planned_bubble, sources_of, with_derived
+from control.rules.derived import Known, sources_of, with_derived
 from control.rules.evaluate import Watch
 from control.rules.frame import Column, Frame, column_of
 from control.rules.judgement import RUN, Judgement
 from control.rules.members import Member, Seat, members_of, needs_ranks
+from control.rules.planned import known_of
+from control.rules.trust import trust_of
 from control.snapshot import RunSnapshot, Sample
 from trainmaster.layout import roles
 from trainmaster.metrics import BY_NAME, Reduce
@@ -59,8 +61,9 @@ class Watches:
         known: dict[str, Watch] = {}
         frames: Frames = {}
         seats = _seats(snapshot)
+        beside = _known(snapshot, seats)
         for rule in snapshot.rules:
-            watch = _advanced(run.watches.get(rule.name), rule, snapshot, seats, frames)
+            watch = _advanced(run.watches.get(rule.name), rule, snapshot, seats, beside, frames)
             if watch is not None:
                 known[rule.name] = watch
                 found += watch.judgements
@@ -89,6 +92,7 @@ def _advanced(
     rule: Rule,
     snapshot: RunSnapshot,
     seats: tuple[Seat, ...],
+    beside: Known,
     frames: Frames,
 ) -> Watch | None:
     """Return the watch of `rule` after what is new; None where there is nothing to look at."""
@@ -102,22 +106,35 @@ def _advanced(
     if watch is None or watch.rule != rule or watch.members != names:
         watch = Watch(rule, names)
     if needs_ranks(rule):
-        frame = _of_ranks(rule, members, seats, snapshot, watch.last_step)
+        frame = _of_ranks(rule, members, seats, snapshot, beside, watch.last_step)
     else:
         key = (rule.metrics, watch.last_step)
         if key not in frames:
-            frames[key] = _of_run(rule.metrics, snapshot, watch.last_step)
+            frames[key] = _of_run(rule.metrics, snapshot, beside, watch.last_step)
         frame = frames[key]
     if frame is not None:
         watch.take(frame)
     return watch
 
 
-def _bubble(snapshot: RunSnapshot) -> float | None:
-    return planned_bubble(snapshot.attempt.plan) if snapshot.attempt is not None else None
+def _known(snapshot: RunSnapshot, seats: Sequence[Seat]) -> Known:
+    attempt = snapshot.attempt
+    plan = attempt.plan if attempt is not None else None
+    homes = {seat.node for seat in seats if seat.node}
+    nodes = (snapshot.node(name) for name in homes)
+    found = known_of(plan, seats, {node.id: node.profile for node in nodes if node is not None})
+    trusted = (
+        (each.trusted_at, each.step)
+        for each in snapshot.checkpoints
+        if each.state == "trusted" and each.trusted_at is not None and not each.abandoned
+    )
+    trust_after_steps = snapshot.run.spec.checkpoint.trust_after_steps
+    return replace(found, trust=trust_of(attempt, trusted, trust_after_steps))
 
 
-def _of_run(metrics: Sequence[str], snapshot: RunSnapshot, after: int) -> Frame | None:
+def _of_run(
+    metrics: Sequence[str], snapshot: RunSnapshot, beside: Known, after: int
+) -> Frame | None:
     """Return what run-level windows hold after a step, as far as all of the metrics are told."""
     windows = snapshot.windows
     told = {metric: windows[metric] for metric in sources_of(metrics) if windows.get(metric)}
@@ -129,8 +146,9 @@ def _of_run(metrics: Sequence[str], snapshot: RunSnapshot, after: int) -> Frame 
     if not steps:
         return None
     columns = {metric: _column(found, steps) for metric, found in new.items()}
-    columns = with_derived(columns, metrics, _bubble(snapshot))
-    return _frame((RUN,), new.values(), steps, columns)
+    frame = _frame((RUN,), new.values(), steps, columns)
+    derived = with_derived(columns, metrics, beside, frame.steps, frame.at)
+    return replace(frame, columns=derived)
 
 
 def _of_ranks(
@@ -138,6 +156,7 @@ def _of_ranks(
     members: Sequence[Member],
     seats: Sequence[Seat],
     snapshot: RunSnapshot,
+    beside: Known,
     after: int,
 ) -> Frame | None:
     told = {
@@ -162,24 +181,21 @@ def _of_ranks(
             np.concatenate([each.measured for each in found]),
         )
         ranks[metric] = column
-    ranks = with_derived(ranks, rule.metrics, _bubble(snapshot))
+    names = tuple(member.name for member in members)
+    frame = _frame(names, new.values(), steps, columns)
+    ranks = with_derived(ranks, rule.metrics, beside, frame.steps, frame.at)
     for metric, column in ranks.items():
         kind = reduction(metric)
         places = {seat.rank: place for place, seat in enumerate(seats)}
         everyone = tuple(places)
         groups = [[places[rank] for rank in member.ranks or everyone] for member in members]
         columns[metric] = grouped(column, groups, kind)
-    names = tuple(member.name for member in members)
-    frame = _frame(names, new.values(), steps, columns)
-    return Frame(
-        frame.members,
-        frame.steps,
-        frame.at,
-        frame.begins,
-        columns,
-        ranks,
-        tuple(member.stage for member in members),
-        tuple(seat.replica for seat in seats),
+    return replace(
+        frame,
+        columns=columns,
+        ranks=ranks,
+        peers=tuple(member.stage for member in members),
+        replicas=tuple(seat.replica for seat in seats),
     )
 
 

@@ -3,8 +3,8 @@
 
 Who writes what: `facts` nodes, reaches, cursors, samples, events, ranks, stacks, checkpoints and
 answers to chores;
-`apply` runs, attempts, slots, orders, alerts and incidents; the API requests, rules, tokens and the
-audit log. Ids that people see are text; row numbers are never reused.
+`apply` runs, attempts, slots, orders, alerts and incidents; the API requests, rules, tokens, the
+shelf and the audit log. Ids that people see are text; row numbers are never reused.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from control.db.tables.runs import (
     ranks,
     requests,
     runs,
+    shelf,
     slots,
     stacks,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "sample_blocks",
     "sample_chunks",
     "sample_sealing",
+    "shelf",
     "silences",
     "slots",
     "stacks",

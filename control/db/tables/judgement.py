@@ -14,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from control.db.tables.schema import ID, NODE_ID, ROW_NUMBER, WORD, metadata
@@ -77,6 +78,7 @@ alerts = Table(
     Column("severity", WORD, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("incident", ID),
+    Column("flapping", Boolean, nullable=False, default=False, server_default=false()),
     Column("since", Instant, nullable=False),
     Column("changed_at", Instant, nullable=False),
     Index(None, "run", "rule", "scope"),

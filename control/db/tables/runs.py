@@ -54,6 +54,15 @@ runs = Table(
     Index(None, "next_look_at"),
 )
 
+# Where people have put a run. Apart from the run itself, which only the reconciler changes.
+shelf = Table(
+    "shelf",
+    metadata,
+    Column("run", ID, ForeignKey("runs.id"), primary_key=True),
+    Column("tags", JSON, nullable=False),
+    Column("archived_at", Instant),
+)
+
 attempts = Table(
     "attempts",
     metadata,
@@ -69,7 +78,7 @@ attempts = Table(
     Column("started_at", Instant, nullable=False),
     Column("ended_at", Instant),
     Column("ended_because", Text, nullable=False, default=""),
-    # What ended it before its time (`control.endings.Ending`).
+    # What ended it before its time (`control.recovery.endings.Ending`).
     Column("ended_by", JSON(none_as_null=True)),
     Column("resumed_from_step", BigInteger, nullable=False, default=0),
     Column("resumed_from_checkpoint", ID),

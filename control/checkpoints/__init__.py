@@ -1,0 +1,1 @@
+"""Checkpoints as the control plane judges them: trust, choice, restore, retention, copies."""

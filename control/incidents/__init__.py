@@ -1,0 +1,1 @@
+"""Incidents: alerts, the rungs of their ladders, probation, and what people answer."""

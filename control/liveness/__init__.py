@@ -1,0 +1,1 @@
+"""Who is alive and who makes progress: leases, witnesses, ends of ranks, hangs, silence."""
