@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from trainmaster.batches import normalise
 from trainmaster.emulation import Link
 from trainmaster.errors import Problem, SpecError
-from trainmaster.layout import RankRole, first_micro_batch, roles, sample_range
-from trainmaster.plan import workload_problems
+from trainmaster.layout import RankRole, first_micro_batch, place_ranks, roles, sample_range
 from trainmaster.plugins import WithOptimizer, WithTensorParallel, Workload, load_workload
+from trainmaster.resolution import workload_problems
 from trainmaster.spec import NEED_WHOLE_PARAMETERS, OptimizerSpec
 from trainmaster.wire import Assignment
 from worker import groups
-from worker.bucket import Sharing
 from worker.data.agreement import (
     agree,
     refuse_other_code,
@@ -21,25 +20,28 @@ from worker.data.agreement import (
     refuse_other_weights,
 )
 from worker.data.batches import BatchReader
-from worker.devices import ComputeDevice, cross
-from worker.draws import Draws
+from worker.delays import Ring, slow_place
+from worker.devices import ComputeDevice, cross, sum_dtype
 from worker.emulation import Pace, SlowLink
 from worker.faults import Faults, failure_in
+from worker.gradients.bucket import Sharing
+from worker.gradients.reduce import Gradients
 from worker.launch import Launch
-from worker.meter import Meter
+from worker.model.code_digest import code_sha256
+from worker.model.draws import Draws
+from worker.model.parameters import Piece, held
+from worker.model.sharded import shard
+from worker.model.tensor_parallel import spread
+from worker.model.user_code import calling
+from worker.model.workload import StageLayers, build_layers, layer_of
 from worker.optimizer import Optimizer
 from worker.orders import InboxFile, OrderDesk
-from worker.parameters import Piece, held
-from worker.pipeline import Pipeline
-from worker.reduce import Gradients
-from worker.sharded import shard
-from worker.spoolfile import SpoolFile
+from worker.pipeline.passes import Pipeline
+from worker.pipeline.timeline import measure_messages
+from worker.reporting.meter import Meter
+from worker.reporting.spoolfile import SpoolFile
 from worker.step import Course, Machinery
-from worker.tensor_parallel import spread
-from worker.timeline import measure_messages
-from worker.user_code import calling
 from worker.weights_digest import digest_of
-from worker.workload import StageLayers, build_layers, code_sha256, layer_of
 
 
 def course_of(assignment: Assignment) -> Course:
@@ -102,13 +104,14 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
     if plan.replicas * plan.tensor > 1 and assignment.resume is None:
         refuse_other_weights(_built(layers, plan.num_layers), joined.world)
     device.take(layers)
+    links = links_by_rank(launch)
     if joined.place is not None:
         spread(layers, workload, joined.place, device)
     if role.is_divided:
-        shard(layers, joined.segments, device, on_host=plan.offload == "parameters")
+        on_host = plan.offload == "parameters"
+        shard(layers, joined.segments, device, on_host=on_host, links=links)
     pace = Pace(launch.emulation, rank=launch.rank)
     meter = Meter(pace, spool.pulse)
-    links = links_by_rank(launch)
     slow = {
         peer: SlowLink(link, seed=f"{launch.emulation.seed}/{launch.rank}/{peer}")
         for peer, link in links.items()
@@ -129,8 +132,10 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             is_mixed=groups.replicas_cross(plan, joined.kinds),
             is_ordered=spec.train.determinism == "layout",
             reads_late=reads_late,
+            sum_dtype=sum_dtype(device.torch_device, spec.train.gradient_sums),
         ),
         links=links,
+        holds=pace.plays,
     )
     draws = Draws(spec.train.seed, first_micro_batch(plan, role.replica))
     inbox = InboxFile(launch.inbox)
@@ -154,6 +159,7 @@ def assemble(launch: Launch, spool: SpoolFile, course: Course) -> Machinery:
             draws=draws,
             samples=positions[1] - positions[0],
             input_M=None if first is None else first[: plan.micro_batch],
+            within=slow_place(Ring(place_ranks(plan, role.replica, role.stage), links)),
             reads_late=reads_late,
         ),
         gradients=gradients,

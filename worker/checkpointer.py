@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from trainmaster.checkpoint.manifest import Parent
 from trainmaster.interval import Pace, choose
 from trainmaster.layout import nodes_of
-from trainmaster.manifest import Parent
 from trainmaster.wire import Assignment, Resume
 from worker import guard
 from worker.checkpoint.memory import MemoryTier
@@ -20,6 +20,7 @@ from worker.checkpoint.part import Copies
 from worker.checkpoint.peers import Peers
 from worker.checkpoint.same_store import prove_same_store
 from worker.checkpoint.saver import Origin, Saver
+from worker.checkpoint.transfer import transfer_of
 from worker.checkpoint.writer import Saved
 from worker.launch import Launch
 from worker.step import Course, Machinery
@@ -63,6 +64,7 @@ class Checkpointer:
                 _segments(folder, assignment.generation) if folder and shared else None,
                 role.rank,
                 sharers=nodes.count(nodes[role.rank]),
+                transfer=transfer_of(parts.device),
             ),
             memory=MemoryTier(folder, peers, nodes) if folder and shared else None,
             when_busy=asked.when_busy,

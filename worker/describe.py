@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from trainmaster.errors import Problem, SpecError
 from trainmaster.plugins import (
     Dataset,
     WithOptimizer,
@@ -23,11 +24,14 @@ from trainmaster.plugins import (
     load_workload,
 )
 from trainmaster.wire import WorkloadInfo
-from worker import settings, user_code
+from worker import settings
 from worker.data.batches import refuse_sample
+from worker.environment import environment
+from worker.model import user_code
+from worker.model.code_digest import code_sha256
+from worker.model.user_code import REDUCIBLE, loss_parts, named, problem, refuse_weight, told
+from worker.model.workload import build_layer
 from worker.optimizer import own_optimizer, refuse_state
-from worker.user_code import REDUCIBLE, loss_parts, named, problem, refuse_weight, told
-from worker.workload import build_layer, code_sha256
 
 _SEED: Final = 0
 
@@ -36,10 +40,21 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
     """Build a workload and run two samples through it.
 
     Raises:
-        SpecError: it cannot be built, lacks a part of the protocol, or cannot be trained right by
-            this version.
+        SpecError: it cannot be built, lacks a part of the protocol, takes more memory than it may,
+            or cannot be trained right by this version.
     """
     torch.set_num_threads(settings.read().num_threads)
+    try:
+        return _describe(workload, params, data)
+    except (MemoryError, RuntimeError) as error:
+        if not user_code.is_out_of_memory(error):
+            raise
+        said = " ".join(str(error).split()) or "no more is free"
+        told = f"looking at one layer after the other takes more memory than this node has: {said}"
+        raise SpecError([Problem("params", told)]) from error
+
+
+def _describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
     with _calling(workload):
         built = load_workload(workload, params=params, data=data)
     with _calling("dataset()"):
@@ -48,6 +63,7 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
     if num_samples == 0:
         raise problem("the dataset holds no samples", path="data.source")
     layers = _layers(built, *_batch(dataset, num_samples))
+    runs_on_sha256, runs_on = environment()
     return WorkloadInfo(
         num_layers=len(layers),
         layers=layers,
@@ -58,6 +74,8 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
         data_sha256=getattr(dataset, "sha256", None),
         tensor_units=built.tensor_units if isinstance(built, WithTensorParallel) else None,
         brings_optimizer=isinstance(built, WithOptimizer),
+        environment_sha256=runs_on_sha256,
+        environment=runs_on,
     )
 
 
@@ -125,6 +143,7 @@ def _layers(workload: Workload, x_B: torch.Tensor, target_B: torch.Tensor) -> li
             {
                 "index": index,
                 "parameters": sum(parameter.numel() for parameter in parameters),
+                "split_parameters": _split_parameters(workload, module, index),
                 "parameter_bytes": _num_bytes(parameters),
                 "output_shape": list(x_B.shape[1:]),
                 "output_bytes": _num_bytes([x_B]) // len(x_B),
@@ -140,6 +159,16 @@ def _layers(workload: Workload, x_B: torch.Tensor, target_B: torch.Tensor) -> li
     if isinstance(workload, WithOptimizer) and trained:
         _check_optimizer(workload, trained)
     return found
+
+
+def _split_parameters(workload: Workload, module: nn.Module, index: int) -> int:
+    """Return how many of a layer's parameters the workload divides among the ranks of a place."""
+    if not isinstance(workload, WithTensorParallel):
+        return 0
+    with _calling(f"tensor_parallel({index})"):
+        names = list(workload.tensor_parallel(index))
+    parts = [part for name, part in module.named_modules() if name in names]
+    return sum(parameter.numel() for part in parts for parameter in part.parameters())
 
 
 def _built(builder: Callable[[], nn.Module], index: int) -> nn.Module:

@@ -3,7 +3,7 @@
 A kind (of devices) is what one native backend joins: `cpu` (Gloo), `cuda` (NCCL). Emulated kinds
 compute on the CPU and pretend to be strangers to each other. Where ranks of a group are of
 different kinds, what they exchange goes through host memory on Gloo (`worker.carrier`,
-`worker.staging`), and sums travel as `WIRE_DTYPE`.
+`worker.pipeline.staging`), and sums travel as `WIRE_DTYPE`.
 
 Nothing here touches CUDA before `ComputeDevice.enter`: ranks are forked from a process that must
 not have, and a machine without CUDA pays nothing for it.
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from trainmaster.errors import UserError
+from trainmaster.spec import GradientSums
 from worker.launch import SlotDevice
 
 CUDA: Final = "cuda"
@@ -127,12 +128,13 @@ class Relay:
         return room
 
 
-def sum_dtype(device: torch.device) -> torch.dtype:
-    """Return in which gradients of micro-batches are summed: float64 on the host (ADR 13). A CUDA
-    device sums in float32: float64 would double what its sums take of memory and of the links, and
-    on most models take many times as long.
+def sum_dtype(device: torch.device, asked: GradientSums) -> torch.dtype:
+    """Return in which gradients are summed: on the host as asked (ADR 13). A CUDA device sums in
+    float32: float64 would double what its sums take of memory and of the links, and on most models
+    take many times as long.
     """
-    return torch.float64 if device.type == "cpu" else torch.float32
+    in_64_bits = device.type == "cpu" and asked == "float64"
+    return torch.float64 if in_64_bits else torch.float32
 
 
 def backend_of(kinds: Iterable[str]) -> str:

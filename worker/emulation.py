@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from random import Random
 from threading import Thread
@@ -29,6 +29,9 @@ _LAYER_TIMES: Final[dict[Work, int]] = {
     "weights": 1,
     "loss": 0,
 }
+Departure = tuple[float, Callable[[], None]]
+"""The share of a piece of compute after which something leaves, and what sends it off."""
+
 SLOW_FACTOR: Final = 3.0
 """How much longer compute takes under the drill `slow`."""
 HOST_S: Final = 0.01
@@ -50,10 +53,11 @@ class Pace:
         self._free = 0.0
         self.slow_until = 0.0
         """Instant on the monotonic clock until which the drill `slow` lasts."""
-        self._plays = emulation.model_copy(update={"links": {}, "memory_bytes": None}) != (
+        self.plays = emulation.model_copy(update={"links": {}, "memory_bytes": None}) != (
             Emulation()
         )
-        if self._plays or emulation.links:
+        """Whether there is a device to play, and not the real one alone."""
+        if self.plays or emulation.links:
             wake_on_time()
 
     def begin_step(self, step: int) -> None:
@@ -88,12 +92,18 @@ class Pace:
         wanted = max(wanted, elapsed_s)
         return wanted * SLOW_FACTOR if now < self.slow_until else wanted
 
-    def rest(self, work: Work, num_layers: int, started: float) -> tuple[float, float]:
+    def rest(
+        self, work: Work, num_layers: int, started: float, leaving: Sequence[Departure] = ()
+    ) -> tuple[float, float]:
         """Sleep what is missing of work that began at `started`; return when it began and ended on
         the emulated device. Instants are of the performance counter.
+
+        Args:
+            leaving: what the device sends off on its way, in order: no emulated device can send
+                what it has not computed yet.
         """
         now = time.perf_counter()
-        if not (self._plays or self.slow_until):
+        if not (self.plays or self.slow_until):
             return started, now
         began = started
         if self._free and 0.0 <= started - self._free < HOST_S:
@@ -102,10 +112,18 @@ class Pace:
         if takes_s == 0.0:
             return began, began
         due = began + takes_s
-        if due > now:
-            time.sleep(due - now)
+        for share, send in leaving:
+            _sleep_until(began + share * takes_s)
+            send()
+        _sleep_until(due)
         self._free = max(due, now)
         return began, self._free
+
+
+def _sleep_until(due: float) -> None:
+    left = due - time.perf_counter()
+    if left > 0:
+        time.sleep(left)
 
 
 def wake_on_time() -> None:

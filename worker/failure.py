@@ -8,7 +8,7 @@ from typing import Final
 import torch.distributed as dist
 
 from trainmaster.errors import ExitCode, IntegrityError, UnavailableError, UserError
-from worker.user_code import is_out_of_memory
+from worker.model.user_code import is_out_of_memory
 
 _LOST_PEER_SIGNS: Final = (
     "connection closed by peer",

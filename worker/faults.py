@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from trainmaster.checkpoint.manifest import Manifest
 from trainmaster.emulation import Failure
-from trainmaster.manifest import Manifest
 from trainmaster.orders import NUMERIC_FAULTS, Drill
 from worker.emulation import Pace
 from worker.orders import InboxFile
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 SPIKE_FACTOR: Final = 1e4
 """By how much the drill `spike` enlarges a rank's gradients."""

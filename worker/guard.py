@@ -18,7 +18,7 @@ import torch.distributed as dist
 from trainmaster.layout import RankRole
 from trainmaster.orders import OrderWord
 from trainmaster.plan import Plan
-from worker.bucket import Norms
+from worker.gradients.bucket import Norms
 
 Told = tuple[OrderWord, int]
 """An order as rank 0 tells it: (word, seq)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ given up.
 """
 _MEMINFO: Final = Path("/proc/meminfo")
 _GROUP: Final = Path("/sys/fs/cgroup")
+_OWN: Final = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,24 @@ def read(meminfo: Path = _MEMINFO, group: Path = _GROUP) -> HostMemory:
         if limit - used < facts.available:
             return HostMemory(min(limit, facts.total), max(0, limit - used))
     return facts
+
+
+def leave_the_reserve() -> None:
+    """Have this process, for the rest of its life, get a MemoryError rather than what the node
+    needs for others.
+    """
+    now = read()
+    spare = max(0, now.available - int(now.total * RESERVE_RATIO))
+    limit = _data_bytes(_OWN.read_bytes()) + spare
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _data_bytes(status: bytes) -> int:
+    """Return what RLIMIT_DATA counts of a process."""
+    [line] = [each for each in status.splitlines() if each.startswith(b"VmData:")]
+    return int(line.split()[1]) * 1024
 
 
 def parse_meminfo(meminfo: bytes) -> HostMemory:

@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from trainmaster.layout import RankRole
-from worker.bucket import Norms, OnDevice
+from worker.gradients.bucket import Norms, OnDevice
 from worker.guard import Contribution, Status, StatusVector, Told
-from worker.user_code import refuse_weight
+from worker.model.user_code import refuse_weight
 
 CLIP_EPSILON: Final = 1e-6
 LateLoss = tuple[torch.Tensor, torch.Tensor | float]

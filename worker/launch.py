@@ -10,8 +10,9 @@ from typing import Annotated
 from pydantic import Field
 
 from trainmaster.emulation import Device, Link
+from trainmaster.facts import Message
 from trainmaster.orders import Drill, Order
-from trainmaster.wire import Assignment, Message
+from trainmaster.wire import Assignment
 
 
 class Emulation(Device):

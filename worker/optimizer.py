@@ -10,7 +10,7 @@ from torch import nn
 
 from trainmaster.plugins import WithOptimizer, Workload
 from trainmaster.spec import OptimizerSpec
-from worker.user_code import calling, named, problem
+from worker.model.user_code import calling, named, problem
 
 LrWindows = Sequence[tuple[int, int, float]]
 """(first step, last step, factor), both steps included."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainmaster.orders import Order
 from worker.guard import NO_ORDER, Told
 from worker.launch import Inbox
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 
 class InboxFile:

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, Manifest
+from trainmaster.checkpoint.verified import NOTHING
 from trainmaster.errors import IntegrityError, Problem, SpecError, UnavailableError
 from trainmaster.ids import parse_checkpoint_folder
 from trainmaster.layout import nodes_of
-from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, Manifest
 from trainmaster.storage import MEMORY_SCHEME, Storage
-from trainmaster.verified import NOTHING
 from trainmaster.wire import Resume
 from worker import guard
 from worker.checkpoint.peers import CheckpointWriteError, Peers
@@ -20,7 +20,7 @@ from worker.checkpoint.recall import files_for, recall
 from worker.checkpoint.tensors import as_shard
 from worker.data.agreement import refuse_changed
 from worker.launch import Launch
-from worker.precision import LossScale
+from worker.model.precision import LossScale
 from worker.step import Machinery
 from worker.storage import open_storage
 from worker.training_state import (

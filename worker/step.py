@@ -16,20 +16,20 @@ from trainmaster.spec import TrainSpec
 from worker import guard
 from worker.data.batches import BatchReader
 from worker.devices import ComputeDevice
-from worker.draws import Draws
 from worker.faults import Faults
+from worker.gradients.ordered import Covers, covers_of
+from worker.gradients.reduce import Gradients, Synchronisation
 from worker.groups import Groups
 from worker.late import CLIP_EPSILON, Gate, LateContribution, LateGuard, LateStatus
-from worker.meter import Meter
+from worker.model.draws import Draws
+from worker.model.precision import TRIES, LossScale
+from worker.model.workload import StageLayers
 from worker.optimizer import LrWindows, Optimizer, lr_factor
-from worker.ordered import Covers, covers_of
 from worker.orders import OrderDesk
-from worker.pipeline import Pipeline
-from worker.precision import TRIES, LossScale
-from worker.reduce import Gradients, Synchronisation
-from worker.spoolfile import SpoolFile
-from worker.telemetry import StepRecord
-from worker.workload import StageLayers
+from worker.pipeline.passes import Pipeline
+from worker.reporting.meter import Meter
+from worker.reporting.spoolfile import SpoolFile
+from worker.reporting.telemetry import StepRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,18 +33,18 @@ from trainmaster.spool import Header
 from worker import groups, guard, settings
 from worker.assembly import assemble, course_of
 from worker.checkpointer import Checkpointer, prove_store
-from worker.clock import Clocks
 from worker.devices import ComputeDevice
 from worker.failure import failure_of
 from worker.guard import Told
 from worker.launch import Launch
 from worker.memory import MemoryLimit
-from worker.pulsefile import STACKS_SUFFIX, show_stacks_when_asked
-from worker.recorder import Recorder
+from worker.reporting.clock import Clocks
+from worker.reporting.pulsefile import STACKS_SUFFIX, show_stacks_when_asked
+from worker.reporting.recorder import Recorder
+from worker.reporting.spoolfile import SpoolFile
+from worker.reporting.telemetry import Telemetry
 from worker.resumption import restore
-from worker.spoolfile import SpoolFile
 from worker.step import Course, Machinery, Stepper
-from worker.telemetry import Telemetry
 from worker.training_state import Position, whole_weights
 from worker.weights_digest import weights_sha256
 

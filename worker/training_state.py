@@ -14,14 +14,14 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from trainmaster.checkpoint.manifest import STATE_NAME, Manifest
+from trainmaster.checkpoint.tiling import Box, whole_shape
 from trainmaster.errors import IntegrityError, UserError
 from trainmaster.layout import RankRole
-from trainmaster.manifest import STATE_NAME, Manifest
-from trainmaster.tiling import Box, whole_shape
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard
+from worker.model.parameters import Held, Piece, held
+from worker.model.precision import LossScale, Precision
 from worker.optimizer import Optimizer
-from worker.parameters import Held, Piece, held
-from worker.precision import LossScale, Precision
 
 _MODEL, _OPTIMIZER = "model/", "optimizer/"
 Saved = torch.Tensor | Shard

@@ -17,7 +17,7 @@ from trainmaster import logs
 from trainmaster.client import Client
 from trainmaster.errors import ConflictError, TrainmasterError, UserError
 from trainmaster.plugins import add_schedules
-from trainmaster.readers import Readers, role_at
+from trainmaster.readers import MAY_SEND, Readers, role_at
 from trainmaster.wire import Device
 from worker.agent import settings as settings_module
 from worker.agent.device_watch import Health
@@ -146,12 +146,14 @@ def _serve_node(
 def _serve_metrics(settings: Settings, exporter: Exporter) -> int:
     host = "127.0.0.1" if _is_loopback(settings.address) else "0.0.0.0"
     try:
-        readers = Readers(role_at(settings.url), own=settings.metrics_token)
+        role_of = role_at(settings.url)
+        readers = Readers(role_of, own=settings.metrics_token)
         server = serve(
             exporter,
             host=host,
             port=settings.metrics_port,
             admit=None if settings.metrics_open else readers.admit,
+            take=Readers(role_of, may=MAY_SEND).admit,
         )
     except OSError as error:
         raise UserError(

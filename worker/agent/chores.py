@@ -29,6 +29,7 @@ class Chores:
         jobs: what is done in threads.
         executor: runs what waits for disks; one thread is enough.
         long: runs what goes no faster than asked.
+        link_token: asks for a token with which neighbours take messages.
         tell: takes an event's kind and data for the journal.
         wake: called from the executor's thread when a chore is done.
     """
@@ -43,6 +44,7 @@ class Chores:
         jobs: Jobs,
         executor: Executor,
         long: Executor,
+        link_token: Callable[[], str],
         tell: Callable[[str, dict[str, Any]], None],
         wake: Callable[[], None],
     ) -> None:
@@ -53,6 +55,7 @@ class Chores:
         self._jobs = jobs
         self._executor = executor
         self._long = long
+        self._link_token = link_token
         self._tell = tell
         self._wake = wake
         self._begun: dict[int, Chore] = {}
@@ -124,6 +127,9 @@ class Chores:
                 name=name,
                 device=self._device,
                 emulation=self._emulation,
+                workload=args.get("workload", ""),
+                params=args.get("params", {}),
+                data=args.get("data", "workload"),
                 limit_s=LIMIT_S,
                 log=self._log,
             )
@@ -148,7 +154,11 @@ class Chores:
             elif chore.kind == "calibrate":
                 # The links come after the device: each alone.
                 measure = partial(
-                    with_links, description.result, chore.args.get("peers", {}), self._emulation
+                    with_links,
+                    description.result,
+                    chore.args.get("peers", {}),
+                    self._emulation,
+                    token=self._link_token,
                 )
                 self._submit(chore.id, self._long, measure)
             else:

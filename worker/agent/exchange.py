@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainmaster.errors import ForbiddenError, TrainmasterError, UnauthenticatedError
-from trainmaster.wire import PROTOCOL_VERSION, Batch, Sync, SyncReply
+from trainmaster.facts import Batch
+from trainmaster.wire import PROTOCOL_VERSION, Sync, SyncReply
 from worker.agent.vitals import Vitals
 
 FIRST_BACKOFF_S = 0.2
@@ -30,6 +31,8 @@ class SyncClient(Protocol):
     """The part of `trainmaster.client.Client` that an agent needs."""
 
     def sync(self, node: str, message: Sync) -> SyncReply: ...
+
+    def link_token(self, node: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""What an agent does to checkpoints when it is asked: verify, retire, copy, list. Each job takes a
-chore's arguments and returns its result, in a thread of its own.
+"""What an agent does to checkpoints when it is asked: verify, compare, retire, copy, list. Each job
+takes a chore's arguments and returns its result, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.stores import open_storage, verify_location, weights_at
 from trainmaster.ids import parse_checkpoint_folder
-from trainmaster.manifest import MANIFEST_NAME
-from trainmaster.stores import open_storage, verify_location
 from worker.checkpoint.copying import copy_checkpoint
 from worker.checkpoint.pace import Pace
 from worker.checkpoint.retire import retire
@@ -38,6 +38,7 @@ class Jobs:
         """Return the job for a kind of chore; None where this agent knows none."""
         jobs: Mapping[str, Job] = {
             "verify": self.verify,
+            "compare": self.compare,
             "scrub": self.scrub,
             "retire": self.retire,
             "copy": self.copy,
@@ -53,6 +54,20 @@ class Jobs:
         """Read a checkpoint, and tell what is wrong with it."""
         report = verify_location(args["location"], manifest_sha256=args.get("manifest_sha256"))
         return report.model_dump(mode="json")
+
+    def compare(self, args: Args) -> dict[str, Any]:
+        """Tell how far the weights of two checkpoints lie apart."""
+        # numpy takes longer to load than all else that an agent needs for its start
+        from trainmaster.checkpoint.comparison import compare
+
+        first, second = (
+            weights_at(args[which], manifest_sha256=args[digest])
+            for which, digest in (
+                ("location", "manifest_sha256"),
+                ("other_location", "other_manifest_sha256"),
+            )
+        )
+        return compare(first, second).model_dump(mode="json")
 
     def scrub(self, args: Args) -> dict[str, Any]:
         """Read a checkpoint as `verify` does, at a bounded rate."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.errors import IntegrityError
+from trainmaster.facts import Event
 from trainmaster.ids import agent_stream
 from trainmaster.spool import Header, encode_event, encode_header
-from trainmaster.wire import Event
 from worker.agent.spools import SpoolReader
 
 ROTATE_BYTES = 4 << 20
@@ -58,7 +58,7 @@ class Journal:
     def append(self, kind: str, data: dict[str, Any], at: datetime | None = None) -> None:
         """Write down that `kind` has happened, by default now."""
         event = Event(kind=kind, at=at or datetime.now(UTC), data=data)
-        self._unwritten.append(encode_event(event.model_dump_json().encode()))
+        self._unwritten.append(encode_event(event.encoded()))
         self.flush()
         if self._end > ROTATE_BYTES and not self._unwritten:
             os.close(self._file)

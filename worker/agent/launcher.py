@@ -38,7 +38,7 @@ from worker.agent.starvation import Starvation
 from worker.launch import Emulation, Inbox, Launch
 from worker.nest import messages
 from worker.nest.messages import Exited, Fact, Forked, Ready, Said
-from worker.pulsefile import STACKS_SUFFIX
+from worker.reporting.pulsefile import STACKS_SUFFIX
 
 TERM_GRACE_S = 1.0
 """Between asking a rank to end and ending it."""

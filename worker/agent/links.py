@@ -1,19 +1,20 @@
 """The links from this node to its neighbours, measured by messages to their agents.
 
-Each agent takes messages at `PATH` of the address at which it is scraped, and throws them away. An
-emulated link takes its time here as it does between ranks.
+Each agent takes messages at `PATH` of the address at which it is scraped, from agents whose token
+is good for that, and throws them away. An emulated link takes its time here as it does between
+ranks.
 """
 
 from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from trainmaster.calibration import LinkFigure
 from trainmaster.emulation import Link
-from trainmaster.errors import UnavailableError
+from trainmaster.errors import TrainmasterError, UnavailableError
 from worker.emulation import message_s, wake_on_time
 from worker.launch import Emulation
 
@@ -27,8 +28,8 @@ LONG_S: Final = 0.5
 TIMEOUT_S: Final = 30.0
 
 
-def measured(address: str, emulated: Link | None) -> LinkFigure:
-    """Measure the way to the agent at host:port.
+def measured(address: str, emulated: Link | None, *, token: str) -> LinkFigure:
+    """Measure the way to the agent at host:port, which takes messages with `token`.
 
     Half of an empty message's round trip is taken for the way back, which one end cannot tell.
 
@@ -39,12 +40,14 @@ def measured(address: str, emulated: Link | None) -> LinkFigure:
     host, _, port = address.rpartition(":")
     link = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
     try:
-        back_s = min(_round_trip_s(link, 0, None) for _ in range(REPEATS)) / 2
+        headers = {"Authorization": f"Bearer {token}"}
+        _round_trip_s(link, headers, 0, None)  # the other agent asks what the token is good for
+        back_s = min(_round_trip_s(link, headers, 0, None) for _ in range(REPEATS)) / 2
         found: dict[int, float] = {}
         for size in SIZES:
-            first = _round_trip_s(link, size, emulated)
+            first = _round_trip_s(link, headers, size, emulated)
             more = 0 if first > LONG_S else REPEATS - 1
-            taken = [first, *(_round_trip_s(link, size, emulated) for _ in range(more))]
+            taken = [first, *(_round_trip_s(link, headers, size, emulated) for _ in range(more))]
             found[size] = max(back_s, min(taken) - back_s)
             if first > LONG_S and len(found) >= 3:
                 break
@@ -56,27 +59,37 @@ def measured(address: str, emulated: Link | None) -> LinkFigure:
 
 
 def with_links(
-    found: Mapping[str, Any], peers: Mapping[str, str], emulation: Emulation
+    found: Mapping[str, Any],
+    peers: Mapping[str, str],
+    emulation: Emulation,
+    *,
+    token: Callable[[], str],
 ) -> dict[str, Any]:
     """Return what was found of a device with the links to `peers` (node -> host:port), each
     measured for itself; and why, of those that could not be.
+
+    Args:
+        token: asks the control plane for a token with which neighbours take messages.
     """
     links: dict[str, Any] = {}
     unmeasured: dict[str, str] = {}
     for peer, address in sorted(peers.items()):
         try:
-            links[peer] = measured(address, emulation.links.get(peer)).model_dump(mode="json")
-        except UnavailableError as error:
+            link = measured(address, emulation.links.get(peer), token=token())
+            links[peer] = link.model_dump(mode="json")
+        except TrainmasterError as error:
             unmeasured[peer] = error.message
     return {**found, "links": links, "unmeasured": unmeasured}
 
 
-def _round_trip_s(link: http.client.HTTPConnection, size: int, emulated: Link | None) -> float:
+def _round_trip_s(
+    link: http.client.HTTPConnection, headers: dict[str, str], size: int, emulated: Link | None
+) -> float:
     body = bytes(size)
     started = time.perf_counter()
     if emulated is not None:
         time.sleep(message_s(emulated, size))
-    link.request("POST", PATH, body=body)
+    link.request("POST", PATH, body=body, headers=headers)
     answer = link.getresponse()
     answer.read()
     if answer.status != 204:

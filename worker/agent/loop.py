@@ -7,16 +7,17 @@ import logging
 import os
 import secrets
 import select
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainmaster import __version__
 from trainmaster.wire import Assignment, Device, Sync
+from worker.agent import leftovers
 from worker.agent.chores import Chores, log_tail
 from worker.agent.device_watch import DeviceWatch
 from worker.agent.devices import device_of_slot
@@ -46,7 +47,6 @@ EAGER_S = 15.0
 FAREWELL_S = 2.0
 """How long a stopping agent tries to tell the control plane how its ranks ended."""
 CRASH_PAUSE_S = 1.0
-LOG_RETENTION_S = 7 * 24 * 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class Agent:
             jobs=self._jobs,
             executor=self._work,
             long=self._long,
+            link_token=partial(client.link_token, settings.node),
             tell=self._tell,
             wake=self.wake,
         )
@@ -333,26 +334,23 @@ class Agent:
             )
             if done and key not in assigned:
                 self._remove_attempt(key, records)
-        _remove_old_logs(self._folder / "attempts", time.time() - LOG_RETENTION_S)
+        leftovers.remove_old_logs(self._folder / "attempts", time.time())
 
     def _busy_runs(self) -> set[str]:
         living = (record.run for record in self._launcher.known() if record.exited_at is None)
         return {*living, *(each.run for each in self._assignments)}
 
     def _finished(self, stream: str, path: Path, before: float) -> bool:
-        return self._spools.settled(stream) and _changed_at(path) < before
+        return self._spools.settled(stream) and leftovers.changed_at(path) < before
 
     def _remove_attempt(self, key: tuple[str, int], records: list[RankRecord]) -> None:
-        """Remove an attempt but for its logs."""
-        folder = self._settings.home.attempt(self._settings.node, *key)
+        """Forget an attempt, and remove all of it but its logs."""
         for record in records:
             self._spools.drop(record.stream)
             self._shown.discard(record.key)
             self._stepping.discard(record.stream)
         self._launcher.forget(*key)
-        for path in folder.iterdir():
-            if path.suffix != ".log":
-                path.unlink(missing_ok=True)
+        leftovers.remove_all_but_logs(self._settings.home.attempt(self._settings.node, *key))
 
     def _farewell(self) -> None:
         """End what runs, and try for a while to tell how it ended."""
@@ -384,20 +382,3 @@ def _reported_exits(events: Iterable[dict[str, Any]]) -> Iterable[RankKey]:
         if event["kind"] == "rank_exited":
             data = event["data"]
             yield data["run"], data["generation"], data["rank"]
-
-
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _remove_old_logs(attempts: Path, before: float) -> None:
-    """Remove attempts in which only logs are left, once all of those are old."""
-    for folder in attempts.glob("*/g*"):
-        files = list(folder.iterdir())
-        if all(path.suffix == ".log" and _changed_at(path) < before for path in files):
-            shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                folder.parent.rmdir()

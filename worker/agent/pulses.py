@@ -9,7 +9,7 @@ from typing import Final
 
 from trainmaster.pulse import decode
 from trainmaster.wire import Pulse
-from worker.pulsefile import SUFFIX
+from worker.reporting.pulsefile import SUFFIX
 
 TOLD_AFTER_S: Final = 5.0
 """A rank that has come on since is not worth a word."""

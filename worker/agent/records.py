@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, ValidationError
 
+from trainmaster.facts import Message
 from trainmaster.home import write_atomically
 from trainmaster.ids import rank_stream
-from trainmaster.wire import Message
 
 
 class RankRecord(Message):

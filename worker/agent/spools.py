@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from trainmaster import timeline
 from trainmaster.errors import IntegrityError
+from trainmaster.facts import Batch, Columns, Event, PackedColumns, PackedTimeline
 from trainmaster.spool import (
     MAX_PAYLOAD_BYTES,
     Frames,
@@ -15,9 +17,9 @@ from trainmaster.spool import (
     decode,
     decode_before_damage,
     missing_in,
+    next_whole,
     numbers,
 )
-from trainmaster.wire import Batch, Columns, Event, PackedColumns, PackedTimeline
 
 STREAM_BYTES = 1 << 20
 """What one stream contributes to one sync, at most about."""
@@ -39,10 +41,15 @@ _HEADER_BYTES = 64 << 10
 
 
 class SpoolReader:
-    """Reads whole frames of one file from any offset."""
+    """Reads whole frames of one file from any offset.
+
+    Attributes:
+        passed_over: the newest damage behind which reading went on; None where there was none.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.passed_over: str | None = None
         self._header: Header | None = None
 
     def size(self) -> int:
@@ -55,22 +62,40 @@ class SpoolReader:
     def read(self, offset: int, limit: int) -> Frames:
         """Return the whole frames from `offset` on: about `limit` bytes, but at least one.
 
+        Damage is passed over where a whole frame follows within reach.
+
         Raises:
-            IntegrityError: the frame at `offset` is damaged. Whole ones before a damaged one are
-                returned first.
+            IntegrityError: the frame at `offset` is damaged, and none follows. Whole ones before a
+                damaged one are returned first.
         """
         if offset >= self.size():
             return Frames(offset, self._header)
         with self.path.open("rb") as file:
             if offset and self._header is None:
                 self._header = _first_header(file.read(_HEADER_BYTES))
-            file.seek(offset)
-            frames = self._decode(file.read(limit), offset)
-            if frames.end_offset == offset and limit < _WHOLE_FRAME_BYTES:
+            try:
+                frames = self._whole(file, offset, limit)
+            except IntegrityError as damage:
                 file.seek(offset)
-                frames = self._decode(file.read(_WHOLE_FRAME_BYTES), offset, max_frames=1)
+                frames = self._behind(damage, file.read(_WHOLE_FRAME_BYTES), offset)
         self._header = frames.header
         return frames
+
+    def _whole(self, file: BinaryIO, offset: int, limit: int) -> Frames:
+        file.seek(offset)
+        frames = self._decode(file.read(limit), offset)
+        if frames.end_offset == offset and limit < _WHOLE_FRAME_BYTES:
+            file.seek(offset)
+            frames = self._decode(file.read(_WHOLE_FRAME_BYTES), offset, max_frames=1)
+        return frames
+
+    def _behind(self, damage: IntegrityError, data: bytes, offset: int) -> Frames:
+        """Return the first frame that stands whole behind the damage with which `data` begins."""
+        position = next_whole(data)
+        if position is None:
+            raise damage
+        self.passed_over = damage.message
+        return self._decode(data[position:], offset + position, max_frames=1)
 
     def _decode(self, data: bytes, offset: int, max_frames: int = 1 << 30) -> Frames:
         frames, damage = decode_before_damage(
@@ -139,8 +164,11 @@ class Stream:
         cursor: up to where the control plane has stored it, as it last said; None: not yet known.
         ask: the next sync is to ask for the cursor, whether or not there is anything new.
         tail: up to where this process has looked at it for its own purposes.
-        deaf: it is not looked at, or no further: the frame at `tail` is damaged.
+        deaf: it is not looked at.
+        deaf_bytes: it is looked at no further until it is longer than this: the frame at `tail` is
+            damaged.
         damage: what is wrong at the cursor; nothing behind it can be read.
+        damage_bytes: how long it was then; when it is longer, it is tried again.
         refusals: answers in a row that stored nothing of what was sent, or named no cursor.
     """
 
@@ -150,8 +178,15 @@ class Stream:
     ask: bool = True
     tail: int = 0
     deaf: bool = False
+    deaf_bytes: int = 0
     damage: str | None = None
+    damage_bytes: int = 0
     refusals: int = 0
+
+
+def _may_be_read(stream: Stream, size: int) -> bool:
+    """Return whether the stream is whole at its cursor as far as is known, or has grown since."""
+    return stream.damage is None or size > stream.damage_bytes
 
 
 class Spools:
@@ -186,11 +221,12 @@ class Spools:
     def tail(self) -> Iterator[tuple[str, Frames]]:
         """Yield the frames that came since the last call, stream by stream."""
         for stream in list(self._streams.values()):
-            while not stream.deaf and stream.tail < stream.reader.size():
+            while not stream.deaf and max(stream.tail, stream.deaf_bytes) < stream.reader.size():
+                seen_bytes = stream.reader.size()
                 try:
                     frames = stream.reader.read(stream.tail, STREAM_BYTES)
                 except IntegrityError:
-                    stream.deaf = True
+                    stream.deaf_bytes = seen_bytes
                     break
                 if frames.end_offset == stream.tail:
                     break
@@ -221,16 +257,18 @@ class Spools:
     def _batch(self, stream: Stream, limit: int, protocol: int) -> Batch | None:
         if stream.cursor is None:
             return Batch(stream=stream.name, from_offset=0, to_offset=0)
-        if limit > 0 and stream.damage is None and stream.cursor < stream.reader.size():
+        size = stream.reader.size()
+        if limit > 0 and stream.cursor < size and _may_be_read(stream, size):
             try:
                 frames = stream.reader.read(stream.cursor, limit)
                 if len(frames.events) > _MANY_EVENTS:
                     less = min(limit, STREAM_BYTES // COSTLY_SHARE)
                     frames = stream.reader.read(stream.cursor, less)
+                stream.damage = None
                 if frames.end_offset > stream.cursor:
                     return to_batch(stream.name, stream.cursor, frames, protocol=protocol)
             except (IntegrityError, ValueError) as error:
-                stream.damage = str(error)
+                stream.damage, stream.damage_bytes = str(error), size
         if stream.ask:
             return Batch(stream=stream.name, from_offset=stream.cursor, to_offset=stream.cursor)
         return None
@@ -258,7 +296,8 @@ class Spools:
             return True
         if stream.cursor is None:
             return False
-        if stream.damage is not None or stream.cursor >= stream.reader.size():
+        size = stream.reader.size()
+        if stream.cursor >= size or not _may_be_read(stream, size):
             return True
         try:
             return stream.reader.read(stream.cursor, 1).end_offset == stream.cursor
@@ -272,8 +311,11 @@ class Spools:
 
     def damaged(self) -> dict[str, str]:
         """Return what is wrong with which stream."""
-        streams = self._streams.values()
-        return {stream.name: stream.damage for stream in streams if stream.damage is not None}
+        found = {
+            stream.name: stream.damage or stream.reader.passed_over
+            for stream in self._streams.values()
+        }
+        return {name: damage for name, damage in found.items() if damage is not None}
 
     def lag(self) -> int:
         """Return about how many bytes the control plane has still to store."""

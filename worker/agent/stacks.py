@@ -1,8 +1,8 @@
 """The stacks of ranks: what a process that says nothing is at.
 
 py-spy reads them from outside, of a frozen process too, where the kernel permits that; else the
-rank is asked by a signal to write them itself (`worker.pulsefile`). Both are bounded in time and in
-size.
+rank is asked by a signal to write them itself (`worker.reporting.pulsefile`). Both are bounded in
+time and in size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 from trainmaster.home import signal_process
 from trainmaster.wire import Assignment
 from worker.agent.records import RankRecord
-from worker.pulsefile import STACKS_SIGNAL
+from worker.reporting.pulsefile import STACKS_SIGNAL
 
 LIMIT_S: Final = 5.0
 """How long py-spy may take."""

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainmaster import manifest as manifests
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, FileEntry
+from trainmaster.checkpoint.stores import open_location, readers
+from trainmaster.checkpoint.verified import Read, VerifiedFile, open_manifest
 from trainmaster.errors import ConflictError
-from trainmaster.manifest import MANIFEST_NAME, FileEntry
 from trainmaster.storage import Storage
-from trainmaster.stores import open_location, readers
-from trainmaster.verified import Read, VerifiedFile, open_manifest
 from worker.checkpoint.pace import Pace
 
 

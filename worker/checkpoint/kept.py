@@ -8,8 +8,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
 from trainmaster.ids import parse_checkpoint_folder
-from trainmaster.manifest import MANIFEST_NAME
 
 
 def drop(folder: Path, *, but: str | None = None) -> list[tuple[int, int]]:

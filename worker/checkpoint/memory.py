@@ -15,12 +15,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, STATE_NAME
 from trainmaster.ids import checkpoint_folder
-from trainmaster.manifest import MANIFEST_NAME, STATE_NAME
 from trainmaster.neighbours import receivers
 from worker import host_memory
 from worker.checkpoint.kept import drop
-from worker.checkpoint.part import Part
+from worker.checkpoint.part import Copy
 from worker.checkpoint.peers import Peers
 from worker.checkpoint.segment import Segment
 from worker.checkpoint.writer import Saved
@@ -44,11 +44,9 @@ class MemoryTier:
         """Whether each part is on a second node too."""
         return any(each is not None for each in self._receivers)
 
-    def keep(self, saved: Saved, part: Part, segment: Segment | None) -> None:
-        """Keep what `saved` tells of in place of what was kept before.
-
-        Args:
-            segment: where this rank's part lies; None where it has none.
+    def keep(self, saved: Saved, copy: Copy) -> None:
+        """Keep what `saved` tells of, of which this rank has `copy`, in place of what was kept
+        before.
 
         Raises:
             CheckpointWriteError: on all ranks, when there is too little memory on one of the nodes.
@@ -57,23 +55,22 @@ class MemoryTier:
         failed = f"{name} was not kept in memory"
         here = self._folder / name
         state = self._peers.broadcast(saved.state)
-        sizes = self._peers.numbers(part.num_bytes)
+        sizes = self._peers.numbers(copy.num_bytes)
 
         def prepare() -> dict[int, Segment]:
             here.mkdir(parents=True, exist_ok=True)
-            if segment is not None:
-                if segment.path is None:
+            if copy.segment is not None:
+                if copy.segment.path is None:
                     raise OSError("there was no room for a second copy of this rank's part")
-                _link(segment.path, here / part.file)
+                _link(copy.segment.path, here / copy.file)
             _write(here / STATE_NAME, state)
             return self._take_copies(here, sizes)
 
-        copies = self._peers.agree(failed, prepare)
-        mine = None if segment is None else segment.tensor_B
+        others = self._peers.agree(failed, prepare)
         self._peers.exchange(
-            mine,
-            self._receivers[self._peers.rank] if part.num_bytes else None,
-            {sender: copy.tensor_B for sender, copy in copies.items()},
+            None if copy.segment is None else copy.segment.tensor_B,
+            None if copy.segment is None else self._receivers[self._peers.rank],
+            {sender: segment.tensor_B for sender, segment in others.items()},
         )
         self._peers.agree(failed, lambda: _write(here / MANIFEST_NAME, saved.encoded))
         drop(self._folder, but=name)

@@ -6,18 +6,18 @@ as the file (`Copies`), which may be written while the tensors change.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
+from trainmaster.checkpoint.tensor_file import TensorSpan, encode_header
 from trainmaster.errors import UserError
-from trainmaster.tensor_file import TensorSpan, encode_header
 from worker import host_memory
 from worker.checkpoint.segment import Segment
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
+from worker.checkpoint.transfer import Arrival, FromHost, Transfer, at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,39 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """One rank's part, copied into host memory or on its way there.
+
+    Attributes:
+        num_bytes: of the file; 0 where the rank has nothing to save.
+        segment: where it lies; None where there is nothing.
+    """
+
+    file: str
+    num_bytes: int
+    segment: Segment | None = None
+    header: bytes = b""
+    spans: Mapping[str, TensorSpan] = field(default_factory=dict)
+    places: Mapping[str, _Place] = field(default_factory=dict)
+    arrive: Arrival = at_once
+
+    def part(self) -> Part:
+        """Wait until all has arrived; return what is to be written. A step does not wait for it."""
+        self.arrive()
+        if self.segment is None:
+            return Part(self.file, self.header, {}, self.num_bytes)
+        shards = {
+            name: Shard(self.segment.at(self.spans[name].start, dtype, shape), offset, whole)
+            for name, (dtype, shape, offset, whole) in self.places.items()
+        }
+        return Part(self.file, self.header, shards, self.num_bytes, self.segment.view)
+
+
+_Place = tuple[torch.dtype, torch.Size, tuple[int, ...], tuple[int, ...]]
+"""dtype, shape, and where it lies in the whole, of which shape: of a shard, without the tensor."""
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """Which rank's part of which checkpoint it is."""
 
@@ -51,6 +84,11 @@ class About:
     generation: int
     step: int
     rank: int
+
+    @property
+    def file(self) -> str:
+        """The name of the rank's file."""
+        return f"rank-{self.rank:05d}.safetensors"
 
 
 def of_tensors(tensors: Mapping[str, torch.Tensor | Shard], about: About) -> Part:
@@ -85,7 +123,7 @@ def _laid_out(
     )
     num_bytes = max((span.end for span in spans.values()), default=len(header)) if shards else 0
     part = Part(
-        file=f"rank-{about.rank:05d}.safetensors",
+        file=about.file,
         header=header,
         shards={name: shards[name] for name in spans},
         num_bytes=num_bytes,
@@ -102,9 +140,18 @@ class Copies:
         folder: where segments that outlive the rank are made; None for memory of its own. Where
             there is too little for that, it is given up.
         sharers: how many ranks of the node do the same.
+        transfer: how tensors get there; by default plainly.
     """
 
-    def __init__(self, folder: Path | None, rank: int, *, sharers: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        rank: int,
+        *,
+        sharers: int = 1,
+        transfer: Transfer | None = None,
+    ) -> None:
+        self._transfer = transfer or FromHost()
         self._folder = folder
         self._rank = rank
         self._sharers = sharers
@@ -135,27 +182,33 @@ class Copies:
         if self.are_shared and not host_memory.read().bears(2 * part.num_bytes * self._sharers):
             self.give_up_sharing()
         while part.num_bytes and len(self._segments) < 1 + self.are_shared:
-            self._make(part.num_bytes).touch()
+            segment = self._make(part.num_bytes)
+            segment.touch()
+            self._transfer.lock(segment)
 
-    def take(self, tensors: Mapping[str, torch.Tensor | Shard], about: About) -> Part:
-        """Copy the tensors; the part that is returned does not change with them.
+    def take(self, tensors: Mapping[str, torch.Tensor | Shard], about: About) -> Copy:
+        """Copy the tensors; the copy that is returned does not change with them.
 
         This is what a step waits for. It is one pass over the bytes, into memory that is warm once
-        `prepare` was called and the number of bytes has stayed.
+        `prepare` was called and the number of bytes has stayed; all else is left to `Copy.part`.
 
         Raises:
             OSError: there is not enough memory.
         """
         part, spans = _laid_out(tensors, about)
         if part.num_bytes == 0:
-            return part
+            return Copy(part.file, 0)
         segment = self._next(part.num_bytes)
         segment.view[: len(part.header)] = part.header
-        copied = {name: _copy(shard, segment, spans[name]) for name, shard in part.shards.items()}
-        if any(shard.tensor.is_cuda for shard in part.shards.values()):
-            torch.cuda.synchronize()
+        places: dict[str, _Place] = {}
+        with self._transfer.beginning():
+            for name, shard in part.shards.items():
+                tensor = shard.tensor.detach()
+                self._transfer.copy(segment, spans[name].start, tensor)
+                places[name] = tensor.dtype, tensor.shape, shard.global_offset, shard.global_shape
         self.newest = segment
-        return replace(part, shards=copied, image=segment.view)
+        arrive = self._transfer.sent()
+        return Copy(part.file, part.num_bytes, segment, part.header, spans, places, arrive)
 
     def give_up_sharing(self) -> None:
         """From now on hold one segment, of memory that goes with this process."""
@@ -191,15 +244,3 @@ class Copies:
             segment = Segment(num_bytes)
         self._segments.append(segment)
         return segment
-
-
-def _copy(shard: Shard, segment: Segment, span: TensorSpan) -> Shard:
-    tensor = shard.tensor.detach()
-    place_B = segment.tensor_B[span.start : span.end]
-    target = place_B.view(tensor.dtype).view(tensor.shape)
-    if tensor.device.type == "cpu" and tensor.is_contiguous():
-        # As fast as memory is, and other threads of this process go on meanwhile.
-        ctypes.memmove(target.data_ptr(), tensor.data_ptr(), span.end - span.start)
-    else:
-        target.copy_(tensor, non_blocking=True)  # `take` waits for all of them at once
-    return Shard(target, shard.global_offset, shard.global_shape)

@@ -16,14 +16,18 @@ from typing import Any, Final
 
 import torch
 
-from trainmaster import reshard
-from trainmaster.errors import IntegrityError, UserError
-from trainmaster.manifest import Manifest, ShardEntry
-from trainmaster.storage import Storage
-from trainmaster.stores import folder_below, open_location, reader_into, readers, refuse_if_away
-from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan
-from trainmaster.tiling import Box, whole_shape
-from trainmaster.verified import (
+from trainmaster.checkpoint import reshard
+from trainmaster.checkpoint.manifest import BLOCK_BYTES, Manifest, ShardEntry
+from trainmaster.checkpoint.stores import (
+    folder_below,
+    open_location,
+    reader_into,
+    readers,
+    refuse_if_away,
+)
+from trainmaster.checkpoint.tensor_file import DTYPE_BYTES, TensorSpan
+from trainmaster.checkpoint.tiling import Box, whole_shape
+from trainmaster.checkpoint.verified import (
     NOTHING,
     Read,
     ReadInto,
@@ -34,15 +38,17 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
-from worker.checkpoint.filling import Segment, fill
+from trainmaster.errors import IntegrityError, UserError
+from trainmaster.storage import Storage
+from worker.checkpoint.filling import Wanted, fill
 from worker.checkpoint.tensors import DTYPE_NAMES, Shard, as_shard, bytes_of
 
 __all__ = ["CheckpointMismatchError", "Loaded", "OpenCheckpoint", "Shard", "open_checkpoint"]
 
 MAX_THREADS: Final = 4
 """That read and hash at once; never more than there are cores to use."""
-MAX_BUFFERED_BLOCKS: Final = MAX_THREADS + 2
-"""In memory at once: one under way in each thread, one that waits, one with the file's header."""
+MAX_BUFFERED_BYTES: Final = (MAX_THREADS + 2) * BLOCK_BYTES
+"""Of blocks at once: one under way in each thread, one that waits, one with the file's header."""
 
 
 class CheckpointMismatchError(UserError):
@@ -145,8 +151,8 @@ class OpenCheckpoint:
             IntegrityError: bytes are not what the manifest says; names file, block, expected, seen.
             UnavailableError: they cannot be read now.
 
-        Cost: besides the tensors a buffer of at most `MAX_BUFFERED_BLOCKS` blocks of 16 MiB; a
-        tensor that is not contiguous in host memory is assembled there first.
+        Cost: besides the tensors a buffer of at most `MAX_BUFFERED_BYTES`; a tensor that is not
+        contiguous in host memory is assembled there first.
         """
         started = time.perf_counter()
         shards = {name: as_shard(tensor) for name, tensor in tensors.items()}
@@ -168,8 +174,8 @@ class OpenCheckpoint:
             for name in sorted(moves):
                 file = VerifiedFile(name, self.manifest.files[name], self._read)
                 file.check_size(self._size)
-                segments = _segments(moves[name], checked_spans(file, expected[name]))
-                read_bytes += fill(file, segments, self._read_into, threads, ahead=num_threads + 1)
+                wanted = _wanted(moves[name], checked_spans(file, expected[name]))
+                read_bytes += fill(file, wanted, self._read_into, threads, ahead=num_threads + 1)
                 read_bytes += file.read_bytes
         finally:
             threads.shutdown(cancel_futures=True)
@@ -210,12 +216,19 @@ class OpenCheckpoint:
             yield _Move(entries[fetch.index], boxes[fetch.index], fetch.part, wanted, target)
 
 
-def _segments(moves: Iterable[_Move], spans: Mapping[str, TensorSpan]) -> Iterator[Segment]:
+def _wanted(moves: Iterable[_Move], spans: Mapping[str, TensorSpan]) -> Iterator[Wanted]:
     for move in sorted(moves, key=lambda move: spans[move.shard.key].start):
         start, item = spans[move.shard.key].start, DTYPE_BYTES[move.shard.dtype]
-        for run in reshard.runs(move.part, move.stored, move.wanted):
-            place, length = run.target * item, run.length * item
-            yield start + run.source * item, move.target[place : place + length]
+        for each in reshard.stripes(move.part, move.stored, move.wanted):
+            yield Wanted(
+                place=start + each.source * item,
+                memory=move.target,
+                target=each.target * item,
+                length=each.length * item,
+                times=each.times,
+                step=each.source_step * item,
+                target_step=each.target_step * item,
+            )
 
 
 def _box(entry: ShardEntry) -> Box:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from trainmaster import manifest as manifests
-from trainmaster import reshard
-from trainmaster.manifest import MANIFEST_NAME, Manifest
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint import reshard
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, Manifest
+from trainmaster.checkpoint.tiling import Box
 from trainmaster.neighbours import ranks_by_node
-from trainmaster.tiling import Box
 from worker import host_memory
 from worker.checkpoint.kept import files_in
 from worker.checkpoint.peers import Peers

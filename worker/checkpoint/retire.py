@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, STATE_NAME
 from trainmaster.errors import UserError
 from trainmaster.ids import parse_checkpoint_folder
-from trainmaster.manifest import MANIFEST_NAME, STATE_NAME
 from worker.storage import open_location
 
 _OURS = re.compile(rf"{re.escape(MANIFEST_NAME)}|{re.escape(STATE_NAME)}|rank-\d{{5}}\.safetensors")

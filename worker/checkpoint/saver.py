@@ -21,14 +21,13 @@ from typing import Any, Final, Literal
 
 import torch
 
+from trainmaster.checkpoint.manifest import Parent
 from trainmaster.errors import ConflictError
 from trainmaster.ids import checkpoint_folder, checkpoint_id
-from trainmaster.manifest import Parent
 from trainmaster.storage import MEMORY_SCHEME, Storage
 from worker.checkpoint.memory import MemoryTier
-from worker.checkpoint.part import About, Copies, Part
+from worker.checkpoint.part import About, Copies, Copy, Part
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError, Peers
-from worker.checkpoint.segment import Segment
 from worker.checkpoint.tensors import Shard
 from worker.checkpoint.writer import Saved, save_part
 
@@ -55,8 +54,7 @@ class _Flight:
     """A checkpoint under way, and what has become of it."""
 
     step: int
-    part: Part
-    segment: Segment | None
+    copy: Copy
     state: Mapping[str, Any] | None
     stall_s: float
     to_store: bool
@@ -153,13 +151,12 @@ class Saver:
         about = self._about(step)
         failed: OSError | None = None
         try:
-            part = self._copies.take(tensors, about)
+            copy = self._copies.take(tensors, about)
         except OSError as error:
-            failed, part = error, Part(f"rank-{about.rank:05d}.safetensors", b"", {}, 0)
+            failed, copy = error, Copy(about.file, 0)
         flight = _Flight(
             step=step,
-            part=part,
-            segment=self._copies.newest if part.num_bytes else None,
+            copy=copy,
             state=state,
             stall_s=time.perf_counter() - started,
             to_store=to_store,
@@ -234,7 +231,7 @@ class Saver:
         def part() -> Part:
             if failed is not None:
                 raise failed
-            return flight.part
+            return flight.copy.part()
 
         def save_to(storage: Storage | None) -> Saved:
             return save_part(
@@ -292,7 +289,7 @@ class Saver:
 
     def _keep(self, memory: MemoryTier, flight: _Flight, saved: Saved) -> None:
         try:
-            memory.keep(saved, flight.part, flight.segment)
+            memory.keep(saved, flight.copy)
         except CheckpointWriteError as error:
             # Too little memory now will be too little for the next one.
             self._memory = None
@@ -300,7 +297,7 @@ class Saver:
             memory.forget()
             self._tell("memory_given_up", step=flight.step, because=error.message)
             return
-        self._copies.kept = flight.segment
+        self._copies.kept = flight.copy.segment
         stored = flight.to_store and flight.because is None
         self._kept_alone = None if stored else flight.step
         folder = checkpoint_folder(self._origin.generation, flight.step)

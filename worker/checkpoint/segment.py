@@ -6,8 +6,10 @@ With a path it is a file in a file system that lives in memory, so that it outli
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,12 @@ class Segment:
                 os.close(descriptor)
         self.tensor_B = torch.frombuffer(self._memory, dtype=torch.uint8)[:num_bytes]
         """The bytes, as a tensor."""
+        self.address = self.tensor_B.data_ptr()
+
+    def at(self, byte: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+        """Return the tensor whose elements begin at `byte`, on the same memory."""
+        end = byte + math.prod(shape) * dtype.itemsize
+        return self.tensor_B[byte:end].view(dtype).view(tuple(shape))
 
     @property
     def view(self) -> memoryview:
@@ -56,7 +64,7 @@ class Segment:
         """Have the kernel hand out every page now: the first copy into cold memory takes four
         times as long. Other threads go on meanwhile.
         """
-        ctypes.memset(self.tensor_B.data_ptr(), 0, self.num_bytes)
+        ctypes.memset(self.address, 0, self.num_bytes)
 
     def discard(self) -> None:
         """Remove the file. The memory goes when nothing uses it any more."""

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from trainmaster.manifest import BLOCK_BYTES, FileEntry, sha256
+from trainmaster.checkpoint.manifest import BLOCK_BYTES, FileEntry, sha256
 
 
 def blocks(chunks: Iterable[memoryview]) -> Iterator[memoryview]:

@@ -27,11 +27,18 @@ from typing import Any
 import torch
 from torch.distributed import ProcessGroup
 
-from trainmaster import manifest as manifests
-from trainmaster.consistency import contradiction
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.consistency import contradiction
+from trainmaster.checkpoint.manifest import (
+    MANIFEST_NAME,
+    STATE_NAME,
+    FileEntry,
+    Manifest,
+    Parent,
+    ShardEntry,
+)
 from trainmaster.errors import ConflictError, UnavailableError
 from trainmaster.ids import checkpoint_folder
-from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, FileEntry, Manifest, Parent, ShardEntry
 from trainmaster.storage import Storage
 from worker.checkpoint import part as parts
 from worker.checkpoint.part import About, Part

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from trainmaster.errors import SpecError
-from trainmaster.plan import short_dataset
 from trainmaster.plugins import Dataset
+from trainmaster.resolution import short_dataset
 from worker.data.order import sample_indices
 from worker.devices import ComputeDevice
-from worker.user_code import named, problem, told
+from worker.model.user_code import named, problem, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class BatchReader:
     Args:
         positions: the half-open range of positions within a batch that are the replica's.
         size: samples of a share; where there are more than positions, its last sample is repeated
-            so often, and counts for nothing (`worker.pipeline`).
+            so often, and counts for nothing (`worker.pipeline.passes`).
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.mixing import mix
+from worker.model.mixing import mix
 
 _ROUNDS: Final = 6
 _U64 = np.uint64

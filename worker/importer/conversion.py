@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import torch
 
+from trainmaster.checkpoint.stores import open_storage
+from trainmaster.checkpoint.weights import PREFIX
 from trainmaster.errors import UserError
-from trainmaster.stores import open_storage
-from trainmaster.weights import PREFIX
 from worker.checkpoint.tensors import DTYPE_NAMES
 from worker.checkpoint.writer import save
 from worker.importer.archive import load_tensors

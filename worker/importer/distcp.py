@@ -17,8 +17,8 @@ import torch
 from torch.distributed.checkpoint import metadata as dcp
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
+from trainmaster.checkpoint.tiling import Box, tiling_problem
 from trainmaster.errors import UserError
-from trainmaster.tiling import Box, tiling_problem
 from worker.importer.archive import load_tensors
 
 INDEX: Final = ".metadata"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from trainmaster.errors import SpecError, UserError
 from trainmaster.home import identity
+from worker import host_memory
 from worker.launch import Launch
 from worker.nest.forking import die_with_parent, fork
 from worker.nest.messages import (
@@ -123,6 +124,7 @@ class Nest:
 
     def _look(self, request: Describe, mouth: int) -> int:
         signal.alarm(request.limit_s)
+        host_memory.leave_the_reserve()
         describe = importlib.import_module(self._describe).describe
         try:
             info = describe(request.workload, request.params, request.data)
@@ -193,7 +195,20 @@ def _measure(request: Calibrate, mouth: int) -> int:
     calibrate = importlib.import_module("worker.calibration").calibrate
     try:
         found = calibrate(request.device, request.emulation)
+        if request.workload:
+            measured = importlib.import_module("worker.layer_times").measured
+            figures = measured(
+                request.workload,
+                request.params,
+                request.data,
+                request.device,
+                request.emulation,
+            )
+            found = found.model_copy(update={"workloads": figures})
         said = Description(result=found.model_dump(mode="json"))
+    except SpecError as error:
+        problems = [{"path": each.path, "message": each.message} for each in error.problems]
+        said = Description(problems=problems)
     except UserError as error:
         said = Description(problems=[{"path": "", "message": error.message}])
     return _say(said, mouth)
@@ -201,7 +216,7 @@ def _measure(request: Calibrate, mouth: int) -> int:
 
 def _say(said: Description, mouth: int) -> int:
     with os.fdopen(mouth, "wb") as file:
-        file.write(said.model_dump_json().encode())
+        file.write(said.encoded())
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from trainmaster.wire import Message
+from trainmaster.facts import Message
 from worker.launch import Emulation, SlotDevice
 
 
@@ -44,12 +44,19 @@ class Describe(Message):
 
 
 class Calibrate(Message):
-    """Fork a child that measures a device and says a `Description`; killed after `limit_s`."""
+    """Fork a child that measures a device and says a `Description`; killed after `limit_s`.
+
+    Attributes:
+        workload: whose layers are measured, too: its import path; "" for none.
+    """
 
     do: Literal["calibrate"] = "calibrate"
     name: str
     device: SlotDevice
     emulation: Emulation
+    workload: str = ""
+    params: dict[str, Any] = {}
+    data: str = "workload"
     limit_s: Annotated[int, Field(ge=1)]
     log: Path
 
@@ -115,4 +122,4 @@ def parse_fact(line: bytes) -> Fact:
 
 def encode(message: Request | Fact) -> bytes:
     """Return the line that says `message`."""
-    return message.model_dump_json().encode() + b"\n"
+    return message.encoded() + b"\n"

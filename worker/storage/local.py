@@ -8,7 +8,6 @@ Crash: a reader sees the object whole or not at all; a hidden leftover stays unt
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import stat
@@ -19,13 +18,13 @@ from urllib.parse import unquote, urlsplit
 
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.storage import Buffer, check_path
+from worker.storage.appending import Appender
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in the place of a file must not block
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNFINISHED = ".unfinished"
-_SYNC_FILE_RANGE_WRITE = 2
+_LISTED_LEVELS = 8  # nothing of ours lies as deep; what others put there must not end a listing
 _PIECE_BYTES = 1 << 18  # fits into a processor's own cache
-_libc = ctypes.CDLL(None)
 
 
 def open_local(url: str) -> LocalStorage:
@@ -177,35 +176,16 @@ def _written(target: Path, chunks: Iterable[Buffer]) -> Iterator[tuple[Path, int
     descriptor = os.open(unfinished, _WRITE, 0o644)
     try:
         try:
-            num_bytes = 0
+            file = Appender(descriptor)
             for chunk in chunks:
-                written = _write_all(descriptor, chunk)
-                _begin_to_store(descriptor, num_bytes, written)
-                num_bytes += written
+                file.append(chunk)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        yield unfinished, num_bytes
+        yield unfinished, file.num_bytes
     finally:
         with suppress(OSError):  # the first error is the one to tell
             unfinished.unlink(missing_ok=True)
-
-
-def _begin_to_store(descriptor: int, offset: int, length: int) -> None:
-    """Have the disk begin with what was just written, so that the sync at the end finds little left
-    to do. Only the sync is a promise, so what comes of this does not matter.
-    """
-    _libc.sync_file_range(
-        descriptor, ctypes.c_int64(offset), ctypes.c_int64(length), _SYNC_FILE_RANGE_WRITE
-    )
-
-
-def _write_all(descriptor: int, chunk: Buffer) -> int:
-    rest = memoryview(chunk).cast("B")
-    num_bytes = len(rest)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-    return num_bytes
 
 
 def _real(path: Path) -> Path:
@@ -230,7 +210,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path, levels: int = _LISTED_LEVELS) -> Iterator[Path]:
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -238,7 +218,8 @@ def _files_below(folder: Path) -> Iterator[Path]:
         return
     for entry in found:
         if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(Path(entry.path))
+            if levels > 1:
+                yield from _files_below(Path(entry.path), levels - 1)
         elif not (entry.name.startswith(".") and entry.name.endswith(_UNFINISHED)):
             yield Path(entry.path)
 

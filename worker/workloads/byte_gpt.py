@@ -34,7 +34,7 @@ INIT_STD = 0.02
 class ByteGptParams(Strict):
     """The section `params` of a spec that trains this workload."""
 
-    layers: Positive = 8
+    layers: Annotated[int, Field(ge=1, le=10_000)] = 8
     width: Positive = 128
     heads: Positive = 4
     context: Positive = 128

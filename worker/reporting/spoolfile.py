@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from trainmaster.facts import Event
 from trainmaster.spool import Header, encode_event, encode_header, encode_row, encode_timeline
-from trainmaster.wire import Event
-from worker.pulsefile import SUFFIX, PulseFile
+from worker.reporting.pulsefile import SUFFIX, PulseFile
 
 MAX_BACKLOG: Final = 10_000
 CATCH_UP_FRAMES: Final = 64
@@ -53,7 +53,7 @@ class SpoolFile:
             for key, value in data.items()
         }
         event = Event(kind=kind, at=datetime.now(UTC), data=shortened)
-        self._append(encode_event(event.model_dump_json().encode()))
+        self._append(encode_event(event.encoded()))
 
     def row(self, step: int, at: float, values: Sequence[float]) -> None:
         """Append the sample row of `step`, which ended at `at` (seconds since the epoch)."""

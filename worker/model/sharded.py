@@ -11,23 +11,31 @@ that, and gets wrong gradients without an error; those cells are refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
 
+from trainmaster.emulation import Link
+from worker.delays import Ring, slow_down
 from worker.devices import ComputeDevice
 from worker.groups import SegmentGroup
-from worker.workload import StageLayers
+from worker.model.workload import StageLayers
 
 
 def shard(
-    layers: StageLayers, segments: Sequence[SegmentGroup], device: ComputeDevice, *, on_host: bool
+    layers: StageLayers,
+    segments: Sequence[SegmentGroup],
+    device: ComputeDevice,
+    *,
+    on_host: bool,
+    links: Mapping[int, Link],
 ) -> None:
     """Leave this rank its rows of all parameters, in place.
 
     Args:
         on_host: keep them in host memory between uses.
+        links: emulated links to other ranks, by rank.
     """
     offload = CPUOffloadPolicy(pin_memory=device.is_cuda) if on_host else OffloadPolicy()
     for each in segments:
@@ -42,3 +50,4 @@ def shard(
             # Gradients are those of plain sums, and Gloo cannot multiply on the way.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+            slow_down(module, Ring(each.segment.ranks, links))

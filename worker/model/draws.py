@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from worker.mixing import mix
+from worker.model.mixing import mix
 
 _SALT = 0x6472617773  # so that draws have nothing to do with the order of samples
 

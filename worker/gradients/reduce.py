@@ -1,11 +1,11 @@
 """Gradients of a rank, summed over micro-batches and replicas.
 
 A micro-batch's gradients are float32, and their bits do not depend on the layout. Their sum is kept
-in float64 until the update: in whatever order micro-batches and replicas are added, the rounded
-result is the same but for about one value in 10^8. So a run's losses do not drift apart between
-layouts, which float32 sums let them do within a hundred steps. The price is twice the bytes on the
-wire, and four more per parameter in memory: a micro-batch's gradients are added as they come, and
-not kept.
+in float64 until the update, unless float32 is asked for: in whatever order micro-batches and
+replicas are added, the rounded result is the same but for about one value in 10^8. So a run's
+losses do not drift apart between layouts, which float32 sums let them do within a hundred steps.
+The price is twice the bytes on the wire, and four more per parameter in memory: a micro-batch's
+gradients are added as they come, and not kept, but for those of the small parameters.
 
 Parameters lie in buckets. During the last backward of a stage each bucket is sent off as soon as
 its last gradient is there, while the backward goes on; what a schedule computes later (weights'
@@ -19,21 +19,24 @@ shares, and its hooks miss weight gradients that some schedules compute later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from trainmaster.emulation import Link
 from trainmaster.layout import Stage
-from worker.bucket import Bucket, Measured, Norms, OnDevice, Sharing, added, joined
-from worker.emulation import ring_s
+from worker.emulation import Departure, ring_s
+from worker.gradients.bucket import Bucket, Measured, Norms, OnDevice, Sharing, added, joined
+from worker.gradients.ordered import Covers
+from worker.gradients.sums import adding
 from worker.groups import SegmentGroup
-from worker.ordered import Covers
-from worker.parameters import Held, Piece
-from worker.sums import SUM_DTYPE
-from worker.workload import layer_of
+from worker.model.parameters import Held, Piece
+from worker.model.workload import layer_of
 
 __all__ = ["Gradients", "Norms", "Sharing", "Synchronisation"]
 
@@ -69,15 +72,24 @@ class Synchronisation:
 NOTHING: Final = Synchronisation(0.0, 0)
 
 
-@dataclass(frozen=True, slots=True)
 class _Leaving:
-    """A stage whose last backward runs: its buckets by segment, how many gradients each still waits
-    for, and which micro-batch it is.
+    """A stage whose last backward, of the micro-batch `leaf`, runs.
+
+    Attributes:
+        segments: its buckets, by segment.
+        waiting: how many gradients each bucket still waits for.
+        hooks: those that last as long as it does.
     """
 
-    segments: list[list[Bucket]]
-    waiting: dict[Bucket, int]
-    leaf: int
+    def __init__(self, segments: list[list[Bucket]], leaf: int) -> None:
+        self.segments = segments
+        self.leaf = leaf
+        self.waiting = {bucket: len(bucket.parameters) for each in segments for bucket in each}
+        self.hooks: list[RemovableHandle] = []
+
+    def note(self, bucket: Bucket) -> None:
+        """Note that one more gradient of a bucket is there."""
+        self.waiting[bucket] -= 1
 
 
 class Gradients:
@@ -96,12 +108,16 @@ class Gradients:
         bucket_bytes: int,
         sharing: Sharing,
         links: Mapping[int, Link],
+        holds: bool = False,
     ) -> None:
         """Args:
         links: emulated links to other ranks, by rank.
+        holds: whether buckets wait for an emulated device to have computed them (`taking`).
         """
         self._sharing = sharing
         self._links = links
+        self._holds = holds
+        self._layers = {stage.index: (stage.first_layer, stage.end_layer) for stage in stages}
         self._factor = 1.0
         self._first_leaf = 0
         self._armed: dict[int, _Leaving] = {}
@@ -113,13 +129,13 @@ class Gradients:
             [stage] = [s for s in stages if s.first_layer <= first < s.end_layer]
             buckets = [
                 Bucket(run, each.carrier if sharing.sums else None, each.segment.ranks, sharing)
-                for run in partition(mine, bucket_bytes)
+                for run in partition(mine, bucket_bytes, sharing.sum_dtype)
             ]
             self._stages[stage.index].append(buckets)
             for bucket in buckets:
-                for index, one in enumerate(bucket.parameters):
+                for index in bucket.sums.alone:
                     taken = self._taken(stage.index, bucket, index)
-                    one.parameter.register_post_accumulate_grad_hook(taken)
+                    bucket.parameters[index].parameter.register_post_accumulate_grad_hook(taken)
         self._stage_of = {
             bucket: stage
             for stage, segments_ in self._stages.items()
@@ -159,19 +175,51 @@ class Gradients:
         """Begin a pass, of whose micro-batches this rank's first is the step's `first_leaf`-th."""
         self._first_leaf = first_leaf
 
-    def _taken(self, stage: int, bucket: Bucket, index: int) -> Callable[[torch.Tensor], None]:
-        """Return what is called when a backward has a gradient: it is added up at once, and in a
-        stage's last backward each bucket leaves as soon as it is full.
+    @contextmanager
+    def taking(
+        self, stage: int, micro_batch: int, *, is_last: bool
+    ) -> Iterator[Sequence[Departure]]:
+        """Add up what the body, a backward of a micro-batch, leaves in the gradients of a stage.
+        Where buckets are held, what is yielded tells in the end when in it each is to leave.
+
+        Args:
+            is_last: whether it is the stage's last one of this step: each bucket leaves as soon as
+                it is full.
         """
+        leaf = self._first_leaf + micro_batch
+        with adding():
+            if is_last:
+                departures: list[Departure] = []
+                self._arm(stage, leaf)
+                yield departures
+                departures += self._close(stage)
+                return
+            yield ()
+            for segment in self._stages[stage]:
+                for bucket in segment:
+                    bucket.sums.take_all()
+                    bucket.sums.end(leaf)
+
+    def _taken(self, stage: int, bucket: Bucket, index: int) -> Callable[[torch.Tensor], None]:
+        """Return what is called when a backward has a gradient: it is added up at once."""
 
         def taken(parameter: torch.Tensor) -> None:
             bucket.sums.take(index)
             leaving = self._armed.get(stage)
-            if leaving is not None:
-                leaving.waiting[bucket] -= 1
+            if leaving is not None and not self._holds:
+                leaving.note(bucket)
                 self._send_full(leaving, bucket)
 
         return taken
+
+    def _seen(self, leaving: _Leaving, bucket: Bucket) -> Callable[[torch.Tensor], None]:
+        """Return what is called when the last backward has a gradient that is added up later."""
+
+        def seen(parameter: torch.Tensor) -> None:
+            leaving.note(bucket)
+            self._send_full(leaving, bucket)
+
+        return seen
 
     def _send_full(self, leaving: _Leaving, bucket: Bucket) -> None:
         [segment] = [each for each in leaving.segments if bucket in each]
@@ -181,26 +229,37 @@ class Gradients:
             if not each.has_left:
                 self._send(each, leaving.leaf)
 
-    def gather(self, stage: int, micro_batch: int) -> None:
-        """Add what the backward of a micro-batch has left in the gradients of a stage."""
-        for segment in self._stages[stage]:
-            for bucket in segment:
-                bucket.sums.take_all()
-                bucket.sums.end(self._first_leaf + micro_batch)
+    def _arm(self, stage: int, leaf: int) -> None:
+        """Have each bucket of a stage sent off as soon as it is full."""
+        leaving = _Leaving(self._stages[stage], leaf)
+        self._armed[stage] = leaving
+        if self._holds or not self._sharing.sums:
+            return
+        for bucket in leaving.waiting:
+            seen = self._seen(leaving, bucket)
+            leaving.hooks += [
+                one.parameter.register_post_accumulate_grad_hook(seen)
+                for index, one in enumerate(bucket.parameters)
+                if index not in bucket.sums.alone
+            ]
 
-    def arm(self, stage: int, micro_batch: int) -> None:
-        """Send each bucket of a stage off as soon as the backward that begins now has filled it."""
-        segments = self._stages[stage]
-        waiting = {bucket: len(bucket.parameters) for each in segments for bucket in each}
-        self._armed[stage] = _Leaving(segments, waiting, self._first_leaf + micro_batch)
-
-    def close(self, stage: int) -> None:
-        """Send off what is left of a stage: its last gradient is there."""
+    def _close(self, stage: int) -> Iterator[Departure]:
+        """Send off what is left of a stage: its last gradient is there. What is held is taken, and
+        yielded with when it is to leave.
+        """
         leaving = self._armed.pop(stage)
-        for segment in leaving.segments:
-            for bucket in segment:
-                if not bucket.has_left:
-                    self._send(bucket, leaving.leaf)
+        for hook in leaving.hooks:
+            hook.remove()
+        first, end = self._layers[stage]
+        for bucket in leaving.waiting:
+            if bucket.has_left:
+                continue
+            if self._holds:
+                bucket.sums.take_all()
+                lowest = min(layer_of(one.name) for one in bucket.parameters)
+                yield (end - lowest) / (end - first), partial(self._send, bucket, leaving.leaf)
+            else:
+                self._send(bucket, leaving.leaf)
 
     def _send(self, bucket: Bucket, leaf: int) -> None:
         bucket.send(self._factor, leaf)
@@ -297,14 +356,16 @@ def covered_s(spans: Sequence[tuple[float, float]]) -> float:
     return total
 
 
-def partition(parameters: Sequence[Held], bucket_bytes: int) -> list[list[Held]]:
+def partition(
+    parameters: Sequence[Held], bucket_bytes: int, sum_dtype: torch.dtype = torch.float64
+) -> list[list[Held]]:
     """Cut the parameters, last first, into runs of one dtype whose sums take at most
     `bucket_bytes`; a larger parameter is a run of its own.
     """
     runs: list[list[Held]] = []
     used = 0
     for one in reversed(parameters):
-        size = one.local.numel() * SUM_DTYPE.itemsize
+        size = one.local.numel() * sum_dtype.itemsize
         if not runs or used + size > bucket_bytes or runs[-1][0].local.dtype != one.local.dtype:
             runs.append([])
             used = 0

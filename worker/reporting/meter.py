@@ -5,13 +5,14 @@ start and end.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
 from trainmaster.pulse import Activity
 from trainmaster.timeline import MAX_ACTIONS, NONE, Action
-from worker.emulation import Pace, Work
-from worker.pulsefile import PulseFile
+from worker.emulation import Departure, Pace, Work
+from worker.reporting.pulsefile import PulseFile
 
 BLOCKED_S: Final = 2e-4
 """A wait that took longer really waited; a shorter one found what it waited for."""
@@ -59,9 +60,9 @@ class Meter:
         self._next_number += micro_batches
         self.pace.set_out()
 
-    def computing(self, work: Work, stage: int, micro_batch: int, num_layers: int) -> _Computing:
+    def computing(self, work: Work, stage: int, micro_batch: int, num_layers: int) -> Computing:
         """Count the body as compute of so many layers, stretched to the emulated device's pace."""
-        return _Computing(self, work, stage, micro_batch, num_layers)
+        return Computing(self, work, stage, micro_batch, num_layers)
 
     def waited(self, started: float, ended: float) -> None:
         """Count a wait for another stage."""
@@ -109,10 +110,14 @@ class Meter:
         self._between.append((kind, started, ended))
 
 
-class _Computing:
-    """The body of a `with` that computes. Written out: a generator costs twice as much."""
+class Computing:
+    """The body of a `with` that computes. Written out: a generator costs twice as much.
 
-    __slots__ = ("_layers", "_meter", "_micro_batch", "_stage", "_started", "_work")
+    Attributes:
+        leaving: what the emulated device sends off while it computes.
+    """
+
+    __slots__ = ("_layers", "_meter", "_micro_batch", "_stage", "_started", "_work", "leaving")
 
     def __init__(
         self, meter: Meter, work: Work, stage: int, micro_batch: int, num_layers: int
@@ -122,10 +127,12 @@ class _Computing:
         self._stage = stage
         self._micro_batch = micro_batch
         self._layers = num_layers
+        self.leaving: Sequence[Departure] = ()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Computing:
         self._started = time.perf_counter()
         self._meter.pulse.turn_to(Activity.COMPUTE)  # what follows is little, until another begins
+        return self
 
     def __exit__(
         self,
@@ -136,7 +143,7 @@ class _Computing:
         if error is not None:
             return
         meter = self._meter
-        began, ended = meter.pace.rest(self._work, self._layers, self._started)
+        began, ended = meter.pace.rest(self._work, self._layers, self._started, self.leaving)
         meter.computed(began, self._started, ended)
         if meter.actions is not None:
             number = meter.first_number + self._micro_batch

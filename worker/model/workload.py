@@ -5,17 +5,14 @@ alone.
 from __future__ import annotations
 
 import hashlib
-import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from worker.draws import Draws
-from worker.recompute import Run, plainly
-from worker.user_code import (
+from worker.model.draws import Draws
+from worker.model.recompute import Run, plainly
+from worker.model.user_code import (
     calling,
     named,
     problem,
@@ -137,9 +134,3 @@ def build_layer(builder: Callable[[], nn.Module], layer: int, *, seed: int) -> n
             )
     refuse_parameters(module, layer)
     return module
-
-
-def code_sha256(path: str) -> str:
-    """Digest the source of the module that a workload is imported from."""
-    source = inspect.getsourcefile(importlib.import_module(path.partition(":")[0]))
-    return hashlib.sha256(Path(source).read_bytes() if source else b"").hexdigest()

@@ -9,7 +9,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from trainmaster.errors import Problem, SpecError
 from trainmaster.plugins import WithTensorParallel, Workload
 from worker.devices import ComputeDevice
-from worker.workload import StageLayers
+from worker.model.workload import StageLayers
 
 
 def spread(

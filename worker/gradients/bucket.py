@@ -9,11 +9,11 @@ How replicas share (ZeRO) shows here alone:
   until the next step begins.
 
 In a step the sums of all micro-batches are whole on each replica in all three: scattering after
-each micro-batch would send them once for each of them. ZeRO 3 does (`worker.sharded`): there
+each micro-batch would send them once for each of them. ZeRO 3 does (`worker.model.sharded`): there
 everything that arrives here is of this rank's rows, and summed over replicas.
 
 Where sums are ordered (`determinism: layout`) they are not reduced on the way but gathered, and
-every replica adds them up in the one order (`worker.ordered`).
+every replica adds them up in the one order (`worker.gradients.ordered`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from dataclasses import dataclass
 import torch
 
 from worker.carrier import Carrier, Trip
-from worker.ordered import Covers, OrderedSums
-from worker.parameters import Held, Piece, num_bytes, part_of, piece_of
-from worker.sums import Sums, rounded_in_place
-from worker.workload import layer_of
+from worker.gradients.in_place import InPlaceSums
+from worker.gradients.ordered import Covers, OrderedSums
+from worker.gradients.sums import Sums, rounded_in_place
+from worker.model.parameters import Held, Piece, num_bytes, part_of, piece_of
+from worker.model.workload import layer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Sharing:
             updates a part and gives it to the others, whatever `zero` says.
         is_ordered: whether sums have the same bits however replicas share.
         reads_late: whether what is measured stays on the device.
+        sum_dtype: in which gradients are summed.
     """
 
     zero: int
@@ -85,6 +87,7 @@ class Sharing:
     is_mixed: bool = False
     is_ordered: bool = False
     reads_late: bool = False
+    sum_dtype: torch.dtype = torch.float64
 
     @property
     def parts(self) -> int:
@@ -121,7 +124,7 @@ class Bucket:
         self.ranks = ranks
         self._carrier = carrier
         self._sharing = sharing
-        self.sums: Sums = OrderedSums(parameters) if sharing.is_ordered else Sums(parameters)
+        self.sums = _sums(parameters, sharing)
         self._total: torch.Tensor | None = None
         self._covers: Covers = ()
         self._received: torch.Tensor | None = None
@@ -351,11 +354,20 @@ class Bucket:
         return packed
 
 
+def _sums(parameters: Sequence[Held], sharing: Sharing) -> Sums:
+    if sharing.is_ordered:
+        return OrderedSums(parameters, sharing.sum_dtype)
+    if sharing.sum_dtype is torch.float32 and InPlaceSums.fits(parameters):
+        return InPlaceSums(parameters)
+    return Sums(parameters, sharing.sum_dtype)
+
+
 def measured(parameters: Sequence[Held], values: Sequence[torch.Tensor]) -> Measured:
     """Measure gradients, each parameter's square alone."""
     if not parameters:
         return [], 0
-    norms = torch.stack(torch._foreach_norm(list(values))).tolist()
+    # Squares of large float32 values would not fit into float32.
+    norms = torch.stack(torch._foreach_norm(list(values), dtype=torch.float64)).tolist()
     squares = [
         (layer_of(one.name), norm * norm if one.counts else 0.0)
         for one, norm in zip(parameters, norms, strict=True)

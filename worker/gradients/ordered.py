@@ -17,8 +17,8 @@ import torch
 
 from trainmaster.layout import leaves_of
 from trainmaster.plan import Plan
-from worker.parameters import Held
-from worker.sums import Sums, add
+from worker.gradients.sums import Sums
+from worker.model.parameters import Held
 
 T = TypeVar("T")
 Subtree = tuple[int, int]
@@ -52,8 +52,8 @@ def covers_of(plan: Plan, passes: int) -> Covers:
 class OrderedSums(Sums):
     """As `Sums`, but a sum for each subtree of this rank's leaves."""
 
-    def __init__(self, parameters: Sequence[Held]) -> None:
-        super().__init__(parameters)
+    def __init__(self, parameters: Sequence[Held], dtype: torch.dtype = torch.float64) -> None:
+        super().__init__(parameters, dtype)
         self._subtrees: dict[Subtree, torch.Tensor] = {}
         self._spare: list[torch.Tensor] = []
 
@@ -128,5 +128,4 @@ class OrderedSums(Sums):
 
 
 def _merged(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    add(one, other)
-    return one
+    return one.add_(other)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from trainmaster.timeline import Timeline, encode
-from worker.clock import Clocks
-from worker.meter import Meter
-from worker.spoolfile import SpoolFile
+from worker.reporting.clock import Clocks
+from worker.reporting.meter import Meter
+from worker.reporting.spoolfile import SpoolFile
 
 
 class Recorder:

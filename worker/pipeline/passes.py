@@ -5,6 +5,7 @@ schedule.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,15 +19,15 @@ from trainmaster.plugins import Workload
 from trainmaster.schedules import Schedule, named, order_of
 from worker import guard
 from worker.devices import ComputeDevice
-from worker.draws import Draws
 from worker.groups import Groups
 from worker.late import LateLoss
-from worker.meter import Meter
-from worker.order_runtime import run_order
-from worker.precision import Precision, computing_in
-from worker.stage import Collector, MeasuredStage, make_stages
-from worker.user_code import loss_parts, refuse_weight
-from worker.workload import StageLayers
+from worker.model.draws import Draws
+from worker.model.precision import Precision, computing_in
+from worker.model.user_code import loss_parts, refuse_weight
+from worker.model.workload import StageLayers
+from worker.pipeline.order_runtime import run_order
+from worker.pipeline.stage import Collector, MeasuredStage, make_stages
+from worker.reporting.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,17 @@ class Pipeline:
         draws: Draws,
         samples: int,
         input_M: torch.Tensor | None,
+        within: AbstractContextManager[object],
         reads_late: bool = False,
     ) -> None:
         """Args:
         samples: of the replica's share. Where its last micro-batch holds fewer than the others, the
             rest of it is padding, which counts for nothing.
+        within: what a pass is run in.
         reads_late: whether losses stay on the device.
         """
         self._workload = workload
+        self._within = within
         self._reads_late = reads_late
         self._precision = precision
         self._device = device.torch_device
@@ -143,7 +147,8 @@ class Pipeline:
         for stage in self._stages:
             stage.is_final = is_final
         args = () if inputs is None else (inputs,)
-        self._schedule.step(*args, target=targets, return_outputs=False)
+        with self._within:
+            self._schedule.step(*args, target=targets, return_outputs=False)
         ended = time.perf_counter()
         self._meter.note("pass", started, ended)
         told = [each for _, each in sorted(self._losses.items())]

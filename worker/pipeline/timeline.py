@@ -18,7 +18,7 @@ from torch.distributed.pipelining import schedules
 
 from trainmaster.pulse import Activity
 from worker.emulation import SlowLink
-from worker.meter import Meter
+from worker.reporting.meter import Meter
 
 # Torch's own, taken before anybody replaced them; renamed or gone, this import fails.
 _post: Final = schedules._batch_p2p

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.spool import MISSING
+from worker.gradients.reduce import Synchronisation
 from worker.guard import Status
 from worker.late import LateStatus
-from worker.reduce import Synchronisation
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 MEMORY_EVERY_S: Final = 1.0

@@ -18,15 +18,15 @@ from torch.distributed.pipelining import PipelineStage
 from trainmaster.cells import Recompute
 from trainmaster.layout import RankRole, Stage
 from worker.devices import HOST, ComputeDevice, Relay
-from worker.draws import Draws
-from worker.emulation import Work
-from worker.meter import Meter
-from worker.precision import Precision, computing_in
-from worker.recompute import computed_once, running
-from worker.staging import Staging
-from worker.timeline import Label, labelled
-from worker.user_code import REDUCIBLE, calling, problem, told
-from worker.workload import StageLayers
+from worker.emulation import Departure, Work
+from worker.model.draws import Draws
+from worker.model.precision import Precision, computing_in
+from worker.model.recompute import computed_once, running
+from worker.model.user_code import REDUCIBLE, calling, problem, told
+from worker.model.workload import StageLayers
+from worker.pipeline.staging import Staging
+from worker.pipeline.timeline import Label, labelled
+from worker.reporting.meter import Computing, Meter
 
 _MAX_AXES: Final = 8
 
@@ -37,16 +37,15 @@ RankOf = Callable[[int], int]
 class Collector(Protocol):
     """Takes what backwards leave in the parameters' gradients of a stage."""
 
-    def gather(self, stage: int, micro_batch: int) -> None:
-        """One micro-batch's gradients are whole."""
-        ...
+    def taking(
+        self, stage: int, micro_batch: int, *, is_last: bool
+    ) -> AbstractContextManager[Sequence[Departure]]:
+        """Return what the backward that makes one micro-batch's gradients whole is run in. It gives
+        what is to leave as an emulated device gets there, known once the backward has ended.
 
-    def arm(self, stage: int, micro_batch: int) -> None:
-        """The backward that begins now, of this micro-batch, is the stage's last of this step."""
-        ...
-
-    def close(self, stage: int) -> None:
-        """The stage's gradients of this step are whole."""
+        Args:
+            is_last: whether the stage's gradients of this step are whole after it.
+        """
         ...
 
 
@@ -105,21 +104,21 @@ class MeasuredStage(PipelineStage):
                 super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
             return
         is_last = last_backward and self.is_final
-        with self._computing("backward", bwd_chunk_id):
-            if is_last:
-                self._collector.arm(self.stage_index, bwd_chunk_id)
+        with (
+            self._computing("backward", bwd_chunk_id) as computing,
+            self._taking(bwd_chunk_id, is_last) as computing.leaving,
+        ):
             super().backward_one_chunk(bwd_chunk_id, loss, full_backward, last_backward)
-            self._hand_over(bwd_chunk_id, is_last)
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
         """Compute the weights' gradients of one micro-batch."""
         is_last = last_backward and self.is_final
-        with self._computing("weights", bwd_chunk_id):
-            if is_last:
-                self._collector.arm(self.stage_index, bwd_chunk_id)
-            with computed_once():
-                super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
-            self._hand_over(bwd_chunk_id, is_last)
+        with (
+            self._computing("weights", bwd_chunk_id) as computing,
+            self._taking(bwd_chunk_id, is_last) as computing.leaving,
+            computed_once(),
+        ):
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Return how to receive the activation of a micro-batch."""
@@ -149,7 +148,7 @@ class MeasuredStage(PipelineStage):
         number = self._meter.first_number + micro_batch
         return labelled(ops, Label(kind, self.stage_index, number))
 
-    def _computing(self, work: Work, micro_batch: int) -> AbstractContextManager[None]:
+    def _computing(self, work: Work, micro_batch: int) -> Computing:
         return self._meter.computing(work, self.stage_index, micro_batch, self._num_layers)
 
     def _post_metadata_inference_cleanup(self) -> None:
@@ -157,11 +156,10 @@ class MeasuredStage(PipelineStage):
         no inference to clean up after.
         """
 
-    def _hand_over(self, micro_batch: int, is_last: bool) -> None:
-        if is_last:
-            self._collector.close(self.stage_index)
-        else:
-            self._collector.gather(self.stage_index, micro_batch)
+    def _taking(
+        self, micro_batch: int, is_last: bool
+    ) -> AbstractContextManager[Sequence[Departure]]:
+        return self._collector.taking(self.stage_index, micro_batch, is_last=is_last)
 
 
 def make_stages(

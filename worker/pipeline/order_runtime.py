@@ -1,8 +1,8 @@
 """An order of work as data, carried out by torch's own runtime: the way of schedules that third
 parties bring.
 
-Beside `worker.timeline` the one place that uses what torch calls private; `run_order` fails at once
-where torch has renamed it.
+Beside `worker.pipeline.timeline` the one place that uses what torch calls private; `run_order`
+fails at once where torch has renamed it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Gradients: summed over micro-batches and replicas, in buckets."""

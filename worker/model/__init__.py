@@ -1,0 +1,1 @@
+"""A workload's layers on this rank: built, held, computed in the asked precision."""

@@ -1,0 +1,1 @@
+"""What a rank tells: its spool, its pulse, where its seconds went."""
