@@ -76,9 +76,12 @@ class Degrade(Strict):
 
 
 class Rebalance(Strict):
-    """Give slow replicas a smaller share of each batch, by their measured speed."""
+    """Give slow replicas a smaller share of each batch, by their measured speed; a run that was
+    left to the planner is planned anew. `planned_only`: leave runs alone whose plan a spec gives.
+    """
 
     action: Literal["rebalance"]
+    planned_only: bool = False
 
 
 class Cordon(Strict):
@@ -141,6 +144,9 @@ DESTRUCTIVE_ACTIONS: frozenset[str] = frozenset(
 
 HARMLESS_ACTIONS: frozenset[str] = frozenset({"skip", "checkpoint", "dump_stacks", "notify"})
 """They leave the run as it goes."""
+
+PLACING_ACTIONS: frozenset[str] = frozenset({"degrade", "rebalance", "cordon"})
+"""They change where and how a run trains; where they are spent it goes on as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,14 @@ the planner. SI units.
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from trainmaster.wire import Message, Name
+from trainmaster.facts import Message, Name
 
 Measured = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -40,6 +43,42 @@ class LinkFigure(Message):
     message_s: dict[int, Measured] = {}
 
 
+class LayerFigures(Message):
+    """What one layer takes and keeps. A pass of b samples takes `*_s + b * *_per_sample_s` seconds:
+    a line through two sizes.
+
+    Attributes:
+        flops: of a forward, per sample.
+        kept_bytes: from forward to backward, per sample, beside parameters.
+    """
+
+    forward_s: Share = 0.0
+    forward_per_sample_s: Share = 0.0
+    backward_s: Share = 0.0
+    backward_per_sample_s: Share = 0.0
+    flops: Share = 0.0
+    kept_bytes: Share = 0.0
+
+
+class WorkloadFigures(Message):
+    """A workload's layers as one device computes them, in float32.
+
+    Attributes:
+        workload: its import path.
+        samples: the sizes of the passes that were timed; none on a device of fixed times.
+    """
+
+    workload: str
+    samples: list[int] = []
+    layers: list[LayerFigures] = []
+
+
+def workload_key(workload: str, params: Mapping[str, Any], code_sha256: str) -> str:
+    """Return what tells apart workloads whose layers may take other times."""
+    told = json.dumps([workload, params, code_sha256], sort_keys=True)
+    return sha256(told.encode()).hexdigest()[:16]
+
+
 class Calibration(Message):
     """What one node found.
 
@@ -51,6 +90,7 @@ class Calibration(Message):
         to_device_bytes_per_s: from pinned host memory to a device that has its own.
         links: neighbour -> the link to it.
         unmeasured: neighbour -> why the link to it was not measured.
+        workloads: `workload_key` -> what its layers take here.
     """
 
     device: str
@@ -60,3 +100,4 @@ class Calibration(Message):
     to_device_bytes_per_s: Figure | None = None
     links: dict[Name, LinkFigure] = {}
     unmeasured: dict[Name, str] = {}
+    workloads: dict[Name, WorkloadFigures] = {}

@@ -129,6 +129,10 @@ class Client:
         """Put a JSON body and return the JSON answer, or None when there is none."""
         return _json(self._send("PUT", path, json=body, headers=headers))
 
+    def patch(self, path: str, body: Any) -> Any:
+        """Patch with a JSON body and return the JSON answer, or None when there is none."""
+        return _json(self._send("PATCH", path, json=body))
+
     def delete(self, path: str) -> Any:
         """Delete what is at `path` and return the JSON answer, or None when there is none."""
         return _json(self._send("DELETE", path))
@@ -149,6 +153,10 @@ class Client:
             raise UnavailableError(
                 f"{response.url} gave an answer to sync that cannot be read: {error}"
             ) from error
+
+    def link_token(self, node: str) -> str:
+        """Return a token with which the neighbours of `node` take messages from it for a while."""
+        return str(self.post(f"/v1/nodes/{quote(node, safe='')}/link-token")["token"])
 
     def _send(
         self,
@@ -176,9 +184,13 @@ class Client:
         slow = 0
         for address in self._rota.order():
             http = self._http(address)
-            request = http.build_request(
-                method, path, params=wanted or None, json=json, content=content, headers=headers
-            )
+            try:
+                request = http.build_request(
+                    method, path, params=wanted or None, json=json, content=content, headers=headers
+                )
+            except UnicodeEncodeError as error:
+                told = str(error.object)[:100]
+                raise UserError(f"{told!r} holds bytes that are no UTF-8 text") from error
             if answer_s is not None:
                 request.extensions["timeout"] |= {"read": answer_s}
             try:

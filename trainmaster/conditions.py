@@ -174,24 +174,29 @@ class SpreadOverReplicas(Part):
 class RelativeToBestPeer(Part):
     """Bad while the score of a member is less than `below`: the best peer's median of the last
     `window` values over its own (of times; its own over the best for what is better higher). Peers
-    hold the same stage; without one it is silent.
+    hold the same stage; without one it is silent. The two must lie `sigmas` standard errors of
+    both medians apart, so that the noise of a busy machine is no slowness; less begins no alert,
+    and ends none.
     """
 
     condition: Literal["relative_to_best_peer"]
     below: Annotated[float, Field(gt=0, le=1)] = 0.75
     better: Literal["lower", "higher"] = "lower"
     window: Window = 16
+    sigmas: Annotated[float, Field(ge=0, le=100)] = 0.0
 
 
 class RelativeToOwnPast(Part):
     """Bad while the score of a member is less than `below`: the best median that it has had before
-    over its median of the last `window` values (of times; the other way for what is better higher).
+    over its median of the last `window` values (of times; the other way for what is better higher);
+    `sigmas` as with the best peer.
     """
 
     condition: Literal["relative_to_own_past"]
     below: Annotated[float, Field(gt=0, le=1)] = 0.75
     better: Literal["lower", "higher"] = "lower"
     window: Window = 16
+    sigmas: Annotated[float, Field(ge=0, le=100)] = 0.0
 
 
 class Age(Part):

@@ -194,8 +194,8 @@ def problems_of(
     problem.
     """
     messages: dict[Path, list[str]] = {}
-    for each in error.errors(include_url=False, include_context=False):
-        path = _real_path(each["loc"], document.value)
+    for each in error.errors(include_url=False):
+        path = _real_path(each, document.value)
         if each["type"] == "literal_error" and isinstance(each["input"], Mapping | list):
             continue  # another branch of the same union says what is wrong inside
         message = _message(each, model, path)
@@ -208,24 +208,31 @@ def problems_of(
     ]
 
 
-def _real_path(loc: Sequence[str | int], value: Any) -> Path:
-    """Drop the parts of pydantic's location that name a branch of a union rather than a key."""
+def _real_path(error: Any, value: Any) -> Path:
+    """Drop the parts of pydantic's location that name a branch of a union rather than a key, and
+    add the key whose value should have named one.
+    """
     path: list[str | int] = []
+    loc: Sequence[str | int] = error["loc"]
     for position, part in enumerate(loc):
         is_key = isinstance(value, Mapping) and isinstance(part, str)
         is_index = isinstance(value, list) and isinstance(part, int)
         if (is_key and part in value) or (is_index and int(part) < len(value)):
             value = value[part]
-        elif not (is_key and position == len(loc) - 1 and str(part).isidentifier()):
+        elif not (is_key and position == len(loc) - 1 and error["type"] == "missing"):
             continue
         path.append(part)
+    if error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+        path.append(error["ctx"]["discriminator"].strip("'"))
     return tuple(path)
 
 
 def _message(error: Any, model: type[BaseModel], path: Path) -> str:
     kind, text = error["type"], str(error["msg"])
-    if kind == "missing":
+    if kind in {"missing", "union_tag_not_found"}:
         return "is needed"
+    if kind == "union_tag_invalid":
+        return _no_branch(error["ctx"])
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(path[-1]), _keys_at(model, path[:-1]), n=1)
         return f"is not a known key; did you mean {near[0]!r}?" if near else "is not a known key"
@@ -235,6 +242,14 @@ def _message(error: Any, model: type[BaseModel], path: Path) -> str:
         return text
     shown = repr(given)
     return f"{text}, not {shown if len(shown) <= 60 else shown[:57] + '...'}"
+
+
+def _no_branch(context: Mapping[str, Any]) -> str:
+    """Return what to write instead of a word that names no branch of a union."""
+    words = [each.strip(" '") for each in str(context["expected_tags"]).split(",")]
+    near = difflib.get_close_matches(str(context["tag"]), words, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"should be one of {', '.join(words)}, not {str(context['tag'])[:60]!r}{hint}"
 
 
 def _keys_at(model: type[BaseModel], path: Path) -> list[str]:

@@ -175,5 +175,21 @@ RATIOS = {
     "data_wait_ratio": Metric(
         "data_wait_ratio", "1", "rank", "Share of the step spent waiting for data.", "mean"
     ),
+    "link_saturation_ratio": Metric(
+        "link_saturation_ratio",
+        "1",
+        "rank",
+        "bandwidth_bytes_per_s over what the slowest link is known to carry that sums of gradients "
+        "cross; nothing where no capacity is measured or stated.",
+        "mean",
+    ),
+    "trusted_lag_ratio": Metric(
+        "trusted_lag_ratio",
+        "1",
+        "run",
+        "Steps since the newest trusted checkpoint, over the steps between two checkpoints and "
+        "trust_after_steps: 1 is the most where all goes well.",
+        "same",
+    ),
 }
 """Computed from others where rules look at them; no series of their own."""

@@ -1,4 +1,6 @@
-"""Who may read the metrics of an agent or a dashboard: whom the control plane lets read."""
+"""Who may read the metrics of an agent or a dashboard, or send an agent messages: who has a role at
+the control plane that may.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from trainmaster.client import Client
 from trainmaster.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 
 MAY_READ = frozenset({"viewer", "operator", "admin"})
+MAY_SEND = frozenset({"link"})
 BELIEVED_S = 60.0
 """For how long the control plane's word on a token holds before it is asked again."""
 _MOST_REMEMBERED = 100
@@ -42,12 +45,19 @@ class Readers:
 
     Args:
         own: a token that may read whatever the control plane says; None for none.
+        may: the roles that may.
     """
 
     def __init__(
-        self, role_of: RoleOf, *, own: str | None, now: Callable[[], float] = time.monotonic
+        self,
+        role_of: RoleOf,
+        *,
+        own: str | None = None,
+        may: frozenset[str] = MAY_READ,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._role_of = role_of
+        self._may = may
         self._own = own
         self._now = now
         self._lock = threading.Lock()
@@ -66,8 +76,8 @@ class Readers:
         role = self._role(token)
         if role is None:
             raise UnauthenticatedError("the token is unknown, revoked or expired")
-        if role not in MAY_READ:
-            raise ForbiddenError(f"a token of the role {role} may not read metrics")
+        if role not in self._may:
+            raise ForbiddenError(f"a token of the role {role} may not do that here")
 
     def _role(self, token: str) -> str | None:
         key = sha256(token.encode()).digest()

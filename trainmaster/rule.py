@@ -4,13 +4,19 @@ and on the wire.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainmaster import document
 from trainmaster.actions import Action
 from trainmaster.conditions import MAX_NESTED, MAX_PARTS, Condition, Leaf, depth, parts_of
+from trainmaster.document import Document
+from trainmaster.errors import Problem, SpecError
 from trainmaster.ids import name_problem
+from trainmaster.metrics import BY_NAME, DERIVED, RATIOS
 from trainmaster.plan import Strict
 from trainmaster.spec import MAX_STEPS
 
@@ -18,6 +24,10 @@ Mode = Literal["observe", "ask", "act"]
 Severity = Literal["info", "warning", "critical"]
 AlertState = Literal["inactive", "pending", "firing", "resolved"]
 ScopeName = Literal["run", "replica", "stage", "rank", "node", "link"]
+
+
+MAX_RULES = 1000
+"""In one file: nobody else's word is stored while a file's rules are."""
 
 
 class For(Strict):
@@ -103,8 +113,9 @@ class Rule(Strict):
             raise ValueError("relative_to_best_peer needs a scope with peers: rank, node, replica")
         if self.scope != "run" and "spread_over_replicas" in kinds:
             raise ValueError("spread_over_replicas is about the whole run: scope run")
-        if self.mode == "ask" and not self.actions:
-            raise ValueError("mode ask needs actions: there is nothing to ask about")
+        if self.mode != "observe" and not self.actions:
+            nothing = "to ask about" if self.mode == "ask" else "that it could do"
+            raise ValueError(f"mode {self.mode} needs actions: there is nothing {nothing}")
         return self
 
     @property
@@ -165,13 +176,56 @@ class RuleTest(Strict):
 class RuleFile(Strict):
     """A file of rules and their tests."""
 
-    rules: Annotated[list[Rule], Field(min_length=1)]
-    tests: list[RuleTest] = []
+    rules: Annotated[list[Rule], Field(min_length=1, max_length=MAX_RULES)]
+    tests: Annotated[list[RuleTest], Field(max_length=MAX_RULES)] = []
 
     @model_validator(mode="after")
     def _names_once(self) -> Self:
-        names = [rule.name for rule in self.rules]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        names = Counter(rule.name for rule in self.rules)
+        twice = sorted(name for name, times in names.items() if times > 1)
         if twice:
             raise ValueError(f"more than one rule is named {', '.join(twice)}")
         return self
+
+
+def of_measured(source: Document) -> list[Rule]:
+    """Return the rules of a file, all of which look at metrics that Trainmaster measures. (On a CSV
+    a rule may look at any.)
+
+    Raises:
+        SpecError: all problems, those of metrics and of the rest at once.
+    """
+    try:
+        rules = document.validate(RuleFile, source).rules
+    except SpecError as error:
+        problems = [*error.problems, *_unknown(_metrics_in(source.value))]
+        raise document.with_lines(SpecError(problems), source) from error
+    problems = _unknown(enumerate(rule.metrics for rule in rules))
+    if problems:
+        raise document.with_lines(SpecError(problems), source)
+    return rules
+
+
+def metric_problem(metrics: Iterable[str]) -> str | None:
+    """Return what is wrong with the metrics of a rule, as a sentence; None if all are measured."""
+    known = (*BY_NAME, *DERIVED, *RATIOS)
+    unknown = [metric for metric in metrics if metric not in known]
+    if not unknown:
+        return None
+    return f"{', '.join(map(repr, unknown))} is not a metric; there are {', '.join(known)}"
+
+
+def _metrics_in(file: Any) -> Iterable[tuple[int, tuple[str, ...]]]:
+    """Yield the place and the metric of each rule of a file that reads well enough to have one."""
+    rules = file.get("rules") if isinstance(file, Mapping) else None
+    for position, rule in enumerate(rules if isinstance(rules, list) else ()):
+        if isinstance(rule, Mapping) and isinstance(rule.get("metric"), str):
+            yield position, (rule["metric"],)
+
+
+def _unknown(told: Iterable[tuple[int, Iterable[str]]]) -> list[Problem]:
+    return [
+        Problem(f"rules[{position}].metric", problem)
+        for position, metrics in told
+        if (problem := metric_problem(metrics)) is not None
+    ]

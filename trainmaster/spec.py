@@ -80,6 +80,10 @@ class LrWindow(Strict):
         return self
 
 
+GradientSums = Literal["float64", "float32"]
+"""In which the gradients of micro-batches and replicas are added up on a CPU."""
+
+
 class TrainSpec(Strict):
     """How long, on what batch, with which numbers."""
 
@@ -88,6 +92,7 @@ class TrainSpec(Strict):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     determinism: Literal["run", "layout"] = "run"
+    gradient_sums: GradientSums = "float64"
     batch_ramp_steps: Annotated[int, Field(ge=0, le=100_000)] = 0
     optimizer: OptimizerSpec = OptimizerSpec()
     skip: list[Range] = []
@@ -102,6 +107,14 @@ class TrainSpec(Strict):
         return skip
 
     @model_validator(mode="after")
+    def _layout_sums_exactly(self) -> Self:
+        if self.determinism == "layout" and self.gradient_sums != "float64":
+            raise ValueError(
+                f"determinism 'layout' needs gradient_sums float64, not {self.gradient_sums}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warmup_ends(self) -> Self:
         if self.optimizer.warmup_steps > self.steps:
             raise ValueError(
@@ -111,15 +124,17 @@ class TrainSpec(Strict):
 
 
 class PlacementSpec(Strict):
-    """On how many nodes, and on which."""
+    """On how many nodes, and on which. Where `nodes` is None, a run with `parallel: auto` may be on
+    all of them, and another on `min_nodes`.
+    """
 
-    nodes: Annotated[int, Field(ge=1, le=4096)] = 1
+    nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
     min_nodes: Positive = 1
     labels: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _min_within(self) -> Self:
-        if self.min_nodes > self.nodes:
+        if self.nodes is not None and self.min_nodes > self.nodes:
             raise ValueError(f"min_nodes {self.min_nodes} is more than nodes {self.nodes}")
         return self
 
@@ -180,13 +195,15 @@ class CheckpointSpec(Strict):
 
 class RecoverySpec(Strict):
     """Budgets of what may be done without a person, per 24 h; a restart followed by a new commit
-    is refunded.
+    is refunded. `replan_after_s` is how long an attempt trains before the run may go over to a plan
+    with nodes that joined; None: never.
     """
 
     max_restarts: Annotated[int, Field(ge=0)] = 5
     max_rollbacks: Annotated[int, Field(ge=0)] = 3
     no_progress_limit: Positive = 3
     unreachable_after_s: Annotated[float, Field(gt=0)] | None = None
+    replan_after_s: Annotated[float, Field(gt=0)] | None = 600.0
 
 
 class TelemetrySpec(Strict):
@@ -210,6 +227,15 @@ class RunSpec(Strict):
     recovery: RecoverySpec = RecoverySpec()
     telemetry: TelemetrySpec = TelemetrySpec()
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+
+    @property
+    def reach(self) -> PlacementSpec:
+        """`placement` as it is meant: a plan that is spelled out does not spread over more nodes
+        than somebody asked for.
+        """
+        if self.parallel == "auto" or self.placement.nodes is not None:
+            return self.placement
+        return self.placement.model_copy(update={"nodes": self.placement.min_nodes})
 
     @field_validator("params")
     @classmethod

@@ -6,7 +6,7 @@ The first frame of a file is its header: JSON that names the stream and the metr
 rows. Each append is one write, so a crash can tear only the last frame, and a reader stops before
 a torn frame. A cursor is a byte offset between two frames.
 
-Kinds: H header (JSON), E event (JSON as `wire.Event`), S sample row: `<i64 step><f64 at><f64
+Kinds: H header (JSON), E event (JSON as `facts.Event`), S sample row: `<i64 step><f64 at><f64
     value>...`, values in the header's order, NaN where a metric was not measured is told apart
     from a measured NaN by its payload (`MISSING`); T timeline of a step, as `trainmaster.timeline`
     encodes it. A reader passes over kinds that it does not know.
@@ -15,6 +15,7 @@ Kinds: H header (JSON), E event (JSON as `wire.Event`), S sample row: `<i64 step
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from array import array
@@ -25,6 +26,7 @@ from typing import Any
 from trainmaster.errors import IntegrityError
 
 _PREFIX = struct.Struct("<IIc")
+_KIND = re.compile(rb"[HEST]")
 _NUMBER_BYTES = 8
 MAX_PAYLOAD_BYTES = 1 << 20
 
@@ -205,6 +207,18 @@ def decode_before_damage(
     frames.end_offset = offset + position
     frames.samples = b"".join(rows)
     return frames, damage
+
+
+def next_whole(data: bytes) -> int | None:
+    """Return where in `data`, which begins with damage, a frame stands whole; None if nowhere."""
+    for kind in _KIND.finditer(data, _PREFIX.size):
+        position = kind.end() - _PREFIX.size
+        length, checksum, letter = _PREFIX.unpack_from(data, position)
+        payload = data[kind.end() : kind.end() + length]
+        whole = len(payload) == length <= MAX_PAYLOAD_BYTES
+        if whole and _checksum(letter, payload) == checksum:
+            return position
+    return None
 
 
 def _row_bytes(header: Header | None) -> int | None:

@@ -21,6 +21,7 @@ _SEGMENT = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,30}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _NOT_STORES = {"http", "https", "ftp", "ssh"}
+_OF_THE_KERNEL = {"proc", "sys"}
 
 
 class Storage(Protocol):
@@ -162,6 +163,9 @@ def _folder_problem(parts: SplitResult) -> str | None:
         return f"names the host {parts.netloc}: a folder is written file:///absolute/folder"
     if "\0" in path or ".." in path.split("/") or not path.strip("/"):
         return "must name an absolute folder other than /: file:///absolute/folder"
+    first = next(each for each in path.split("/") if each not in {"", "."})
+    if first in _OF_THE_KERNEL:
+        return f"lies in /{first}, where the kernel keeps its own: nothing can be stored there"
     return None
 
 

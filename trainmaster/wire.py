@@ -1,8 +1,7 @@
 """The one exchange between a node and the control plane: `sync`.
 
 The agent says: I am alive, this runs here, this is what I saw. The control plane answers: I have
-stored up to n of each stream, this is what should be running, come back in t. Non-finite numbers
-travel as the strings "NaN", "Infinity" and "-Infinity".
+stored up to n of each stream, this is what should be running, come back in t.
 
 Facts are sent at least once and stored once: each batch names the byte range of its spool stream,
 is stored with the new cursor in one transaction, and only if it begins where the stored cursor
@@ -12,21 +11,14 @@ backwards.
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationInfo,
     field_serializer,
-    model_validator,
 )
 
+from trainmaster.facts import Batch, Instant, Message, Name, Whole, Word
 from trainmaster.orders import Drill, Order
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
@@ -39,150 +31,9 @@ timelines, and orders to record them.
 An agent begins with 1 and goes on with what the answers say; so each side may be one release ahead
 of the other.
 """
-_EPOCH, _BEYOND = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
-Step = Annotated[int, Field(ge=1, le=2**53, strict=True)]
-Whole = Annotated[int, Field(ge=0, lt=2**62)]
-"""What a database takes for an integer."""
-
-Instant = Annotated[AwareDatetime, Field(ge=_EPOCH, lt=_BEYOND)]
-"""One that any zone and any database can write down."""
-
-Moment = Annotated[float, Field(ge=0, lt=_BEYOND.timestamp(), strict=True)]
-"""An instant in seconds since the epoch; finite."""
-
-_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def _all_finite(column: list[object]) -> bool:
-    """Return whether there is nothing but finite numbers and None; what most columns are."""
-    if not set(map(type, column)) <= {float, int, type(None)}:
-        return False
-    try:
-        return all(map(math.isfinite, filter(None, column)))  # type: ignore[arg-type]
-    except OverflowError:
-        return False
-
-
-def _numbers(told: object, info: ValidationInfo) -> object:
-    """Return a column with words as the numbers they stand for.
-
-    Nothing else is taken for a number: no other text, no true, and in JSON neither the bare words,
-    which are not JSON, nor a number beyond what a float holds.
-    """
-    if not isinstance(told, list) or _all_finite(told):
-        return told
-    column = [_NON_FINITE.get(each, each) if isinstance(each, str) else each for each in told]
-    for position, each in enumerate(column):
-        if each is None or (type(each) is float and (each == each and abs(each) != math.inf)):
-            continue
-        is_word = isinstance(told[position], str) and type(each) is float
-        is_whole = type(each) is int and abs(each) < _BEYOND_FLOAT
-        if not (is_word or is_whole or (type(each) is float and info.mode != "json")):
-            raise ValueError(
-                f"value {position} must be a number that a 64-bit float holds, null, "
-                f'"NaN", "Infinity" or "-Infinity"'
-            )
-    return column
-
-
-_BEYOND_FLOAT = 2**1023
-
-Numbers = Annotated[list[float | None], BeforeValidator(_numbers)]
-"""A column of samples; null stands for "not measured"."""
-
-MetricName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-Name = Annotated[str, Field(max_length=200, pattern=r"^[ -~]*$")]
-"""Printable ASCII."""
-
-Word = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
-
-
-class Message(BaseModel):
-    """Frozen; unknown keys are ignored so that a newer peer is understood."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
-
-
-class Event(Message):
-    """Something that has happened, told by a rank or an agent. `kind` is past tense; `data` is
-    documented in docs/events.md.
-    """
-
-    kind: Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,60}$")]
-    at: Instant
-    data: dict[str, Any] = {}
-
-
-class Columns(Message):
-    """Samples of one stream as columns of equal length; null stands for "not measured".
-
-    `at` is when the rank ended the step, in seconds since the epoch.
-    """
-
-    steps: list[Step]
-    at: list[Moment]
-    values: dict[MetricName, Numbers]
-
-    @model_validator(mode="after")
-    def _equal_lengths(self) -> Columns:
-        lengths = {len(self.steps), len(self.at), *(len(column) for column in self.values.values())}
-        if len(lengths) > 1:
-            raise ValueError(f"columns have different lengths: {sorted(lengths)}")
-        taken = {"step", "at"} & self.values.keys()
-        if taken:
-            raise ValueError(f"no metric can be named {taken.pop()}: each row has one already")
-        return self
-
-
-class PackedColumns(Message):
-    """`Columns` as they are stored: each column is the base64 of its little-endian 64-bit numbers
-    (steps as integers), and the NaN of `trainmaster.spool.MISSING` stands for "not measured".
-    """
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    steps: bytes
-    at: bytes
-    values: dict[MetricName, bytes]
-
-    @model_validator(mode="after")
-    def _equal_lengths(self) -> PackedColumns:
-        sizes = {len(self.steps), len(self.at), *(len(column) for column in self.values.values())}
-        if len(sizes) > 1 or sizes.pop() % 8:
-            raise ValueError("columns must have one length, a multiple of 8 bytes")
-        taken = {"step", "at"} & self.values.keys()
-        if taken:
-            raise ValueError(f"no metric can be named {taken.pop()}: each row has one already")
-        return self
-
-
-class PackedTimeline(Message):
-    """The timeline of a step, as `trainmaster.timeline` encodes it, in base64."""
-
-    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-
-    data: bytes
-
-
-class Batch(Message):
-    """The facts that lie between two byte offsets of a spool stream ("agent", or
-    "RUN/GENERATION/RANK"). Samples are `samples` or `packed`, not both.
-    """
-
-    stream: Name
-    from_offset: Whole
-    to_offset: Whole
-    events: list[Event] = []
-    samples: Columns | None = None
-    packed: PackedColumns | None = None
-    timelines: list[PackedTimeline] = []
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Batch:
-        if self.samples is not None and self.packed is not None:
-            raise ValueError("give either samples or packed")
-        return self
+MOST_SKEW_S = 2.0
+"""People are told of a clock that is off by more."""
 
 
 class Pulse(Message):
@@ -359,7 +210,8 @@ class Chore(Message):
     that speak protocol 3.
 
     kinds: "describe" {workload, params, data}; "verify" {location manifest_sha256}; "retire"
-    {location}; "calibrate" {peers}.
+    {location}; "calibrate" {peers}; "compare" {location manifest_sha256 other_location
+    other_manifest_sha256}.
     """
 
     id: int
@@ -384,6 +236,10 @@ class SyncReply(Message):
     next_sync_s: float = 1.0
 
 
+MADE_OF = ("code_sha256", "data_sha256", "environment_sha256", "environment")
+"""What of a workload's description tells two runs of the same name apart."""
+
+
 class WorkloadInfo(Message):
     """What `describe` found out about a workload: one entry per layer, sizes in parameters and
     bytes.
@@ -392,6 +248,9 @@ class WorkloadInfo(Message):
         tensor_units: what the ranks of a place must divide; None where its tensors cannot be
             spread.
         brings_optimizer: whether it has its own instead of the spec's.
+        environment_sha256: of interpreter and packages where it was described; None from an agent
+            that does not tell.
+        environment: what a person wants to know of these, by name.
     """
 
     num_layers: int
@@ -403,3 +262,5 @@ class WorkloadInfo(Message):
     data_sha256: str | None = None
     tensor_units: int | None = None
     brings_optimizer: bool = False
+    environment_sha256: str | None = None
+    environment: dict[str, str] = {}

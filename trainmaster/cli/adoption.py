@@ -19,8 +19,8 @@ from trainmaster.errors import IntegrityError, TrainmasterError, UserError
 from trainmaster.ids import parse_checkpoint_folder
 
 if TYPE_CHECKING:
-    from trainmaster.adoption import FoundCheckpoint
-    from trainmaster.manifest import Manifest
+    from trainmaster.checkpoint.adoption import FoundCheckpoint
+    from trainmaster.checkpoint.manifest import Manifest
     from trainmaster.storage import Storage
 
 IMPORTED_FOLDER = "g1-step0"
@@ -85,9 +85,9 @@ def _spec_text(spec: Path | None) -> str | None:
 
 def _folders(url: str, path: str) -> tuple[Storage, str, list[str]]:
     """Return the run's store, its URL, and the names of the checkpoints' folders, oldest first."""
-    from trainmaster import foreign
-    from trainmaster.manifest import MANIFEST_NAME
-    from trainmaster.stores import open_location, open_storage
+    from trainmaster.checkpoint import foreign
+    from trainmaster.checkpoint.manifest import MANIFEST_NAME
+    from trainmaster.checkpoint.stores import open_location, open_storage
 
     around, folder = open_location(url)
     try:
@@ -101,13 +101,17 @@ def _folders(url: str, path: str) -> tuple[Storage, str, list[str]]:
     ]
     ours = {name: at for name in committed if (at := parse_checkpoint_folder(name)) is not None}
     if ours:
-        return open_storage(url), url, sorted(ours, key=ours.__getitem__)
-    whose = foreign.recognise(names)
+        return open_storage(url), url.rstrip("/"), sorted(ours, key=ours.__getitem__)
+    is_url = "://" in path
+    whose = foreign.recognise(names or [folder])
     if whose is not None:
+        where = ", from a path of this machine: copy it here first" if is_url else ""
         raise UserError(
             f"{path} is {whose}: it cannot be adopted. A torch.distributed.checkpoint directory or "
-            "a .pt file of tensors can be a starting point"
+            f"a .pt file of tensors can be a starting point{where}"
         )
+    if is_url and not names:
+        raise UserError(f"nothing is stored at {path}")
     raise UserError(f"{path} holds no checkpoint: no folder in it has a {MANIFEST_NAME}")
 
 
@@ -117,9 +121,9 @@ def _read(storage: Storage, folder: str) -> tuple[Manifest, FoundCheckpoint, dic
     Raises:
         IntegrityError: the first thing wrong with it.
     """
-    from trainmaster.adoption import found
-    from trainmaster.stores import readers, verify_stored
-    from trainmaster.verified import open_manifest, read_state
+    from trainmaster.checkpoint.adoption import found
+    from trainmaster.checkpoint.stores import readers, verify_stored
+    from trainmaster.checkpoint.verified import open_manifest, read_state
 
     report = verify_stored(storage, folder)
     if not report.sound:
@@ -138,7 +142,7 @@ def _adoption(
     good: Sequence[tuple[Manifest, FoundCheckpoint, dict[str, Any]]],
     text: str | None,
 ) -> dict[str, Any]:
-    from trainmaster.adoption import one_run
+    from trainmaster.checkpoint.adoption import one_run
 
     newest = max(good, key=lambda each: (each[1].generation, each[1].step))
     spec = text if text is not None else newest[2].get("spec")
@@ -155,7 +159,7 @@ def _adoption(
 
 
 def _is_torch(path: str) -> bool:
-    from trainmaster import foreign
+    from trainmaster.checkpoint import foreign
 
     if "://" in path or "\0" in path:
         return False

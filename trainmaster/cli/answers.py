@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from datetime import datetime
@@ -174,7 +175,7 @@ def seconds_of(text: str) -> float:
             float(number) * _UNIT_S[unit]
             for number, unit in re.findall(r"(\d+(?:\.\d+)?)([smhd])", span)
         )
-        if seconds > 0:
+        if 0 < seconds < math.inf:
             return seconds
     raise UserError(f"--for: {text!r} is no span of time: write 90s, 30m, 2h, 1d, or 1h30m")
 

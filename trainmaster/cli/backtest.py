@@ -5,22 +5,17 @@ CSVs and rule files need no control plane where its code is beside this command;
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.beside import ask_beside, is_beside
 from trainmaster.cli.documents import DocumentError, problems_in, read_text
-from trainmaster.cli.parts import CHECKOUT, require_application
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
-from trainmaster.errors import Problem, TrainmasterError, UnavailableError, UserError
+from trainmaster.errors import Problem, TrainmasterError, UserError
 
-LIMIT_S = 600.0
 SHIPPED_PACKS = ("default", "quiet")
 
 Json = dict[str, Any]
@@ -65,7 +60,7 @@ def run_tests(
     session = session_of(context)
     text = read_text(file)
     with problems_in(file):
-        told = _here({"test": text}, file) if _is_here() else _asked_to_test(session, text)
+        told = _here({"test": text}, file) if is_beside("tryout") else _asked_to_test(session, text)
     if as_json:
         session.output.json(told)
     elif not told["failed"]:
@@ -99,7 +94,7 @@ def _tried(
         raise UserError(f"{rules}: there is no such file")
     text = read_text(path) if path is not None else None
     found: dict[str, list[Json]] = {}
-    local = files if _is_here() and (text is not None or rules in SHIPPED_PACKS) else []
+    local = files if is_beside("tryout") and (text is not None or rules in SHIPPED_PACKS) else []
     if local:
         named = [{"name": name, "path": str(Path(name).resolve())} for name in local]
         told: list[list[Json]] = _here({"rules": text, "pack": rules, "sources": named}, path)
@@ -124,38 +119,13 @@ def _is_of(told: str, source: str) -> bool:
     return told == source or told.startswith(f"{source} (")
 
 
-def _is_here() -> bool:
-    try:
-        require_application("control", "tryout.py")
-    except UserError:
-        return False
-    return True
-
-
 def _here(asked: Json, rule_file: str | None) -> Any:
-    """Try them in a process of its own: no side imports another.
+    """Try them beside this command.
 
     Raises:
         DocumentError: what is wrong with the rule file, or with a source.
     """
-    kept = os.environ.get("PYTHONPATH")
-    paths = os.pathsep.join([str(CHECKOUT), *([kept] if kept else [])])
-    done = subprocess.run(
-        [sys.executable, "-m", "control.tryout"],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": paths},
-        check=False,
-    )
-    try:
-        told: Any = json.loads(done.stdout)
-    except ValueError as error:
-        lines = done.stderr.strip().splitlines()
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
-        raise UnavailableError(f"the back-test did not answer: {why}") from error
+    told = ask_beside("tryout", asked, called="the back-test")
     if isinstance(told, dict) and "problems" in told:
         first = told["problems"][0]
         raise DocumentError(

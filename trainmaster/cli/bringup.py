@@ -24,6 +24,7 @@ AGENTS_READY_S = 120.0
 NEST_S = 15.0
 _LOOK_S = 0.1
 _MIN_FREE_BYTES = 64 << 20
+_WORDS_CHARS = 1000
 
 
 class Interrupted(BaseException):
@@ -215,4 +216,4 @@ def _last_words(log: Path) -> str:
     except OSError:
         return ""
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f": {last[:300].rstrip('.')}" if last else ""
+    return f": {last[:_WORDS_CHARS].rstrip('.')}" if last else ""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.asking import answered
+from trainmaster.cli.documents import read_text
 from trainmaster.cli.quantities import bytes_text
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
@@ -20,6 +21,9 @@ def calibrate(
     node: Annotated[
         str | None, typer.Argument(metavar="[NODE]", help="All that are present unless named.")
     ] = None,
+    spec: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Measure the layers of its workload, too.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure nodes one after the other, and wait for it; the planner goes by what was found.
@@ -27,11 +31,12 @@ def calibrate(
     Exit status 1 tells that a node could not be measured.
     """
     session = session_of(context)
+    text = None if spec is None else read_text(spec)
     names = [node] if node is not None else _present(session)
     found, failed = [], []
     for name in names:
         try:
-            found.append(_calibrated(session, name))
+            found.append(_calibrated(session, name, text))
         except TrainmasterError as error:
             if node is not None:
                 raise
@@ -52,9 +57,9 @@ def _present(session: Session) -> list[str]:
     return names
 
 
-def _calibrated(session: Session, name: str) -> dict[str, Any]:
+def _calibrated(session: Session, name: str, spec: str | None) -> dict[str, Any]:
     path = f"/v1/nodes/{segment('node', name)}"
-    request = session.api.post(f"{path}/calibrate")
+    request = session.api.post(f"{path}/calibrate", {"spec": spec} if spec else None)
     done = answered(session, request, TIMEOUT_S)
     if done["state"] == "refused" or not done["ok"]:
         because = "; ".join(each["message"] for each in done.get("findings") or [])

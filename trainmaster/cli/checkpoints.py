@@ -43,8 +43,8 @@ def verify(
 
 
 def _verified_here(path: str) -> dict[str, Any]:
-    from trainmaster.folder import local_path, verify_folder
-    from trainmaster.stores import verify_location
+    from trainmaster.checkpoint.folder import local_path, verify_folder
+    from trainmaster.checkpoint.stores import verify_location
 
     if "://" in path and not path.startswith("file:"):
         report = verify_location(path)

@@ -20,9 +20,9 @@ from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Api, Session, session_of
 from trainmaster.errors import TrainmasterError, UserError
 from trainmaster.home import Home
+from trainmaster.wire import MOST_SKEW_S
 
 LEAST_FREE_BYTES = 1 << 30
-MOST_SKEW_S = 2.0
 PACKAGES = ("torch", "fastapi", "streamlit", "psutil")
 
 

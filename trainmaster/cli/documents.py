@@ -36,7 +36,8 @@ def read_text(path: str) -> str:
     """Return the text of a file that a person named.
 
     Raises:
-        UserError: it is not there, not a file, not readable, or not text.
+        UserError: it is not there, not a file, or not readable.
+        DocumentError: it is not text, or too long.
     """
     try:
         with Path(path).open("rb") as file:
@@ -49,13 +50,14 @@ def read_text(path: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{path} cannot be read: {reason}") from error
     if len(data) > MAX_FILE_BYTES:
-        raise UserError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; it cannot be meant")
+        much = f"has more than {MAX_FILE_BYTES >> 20} MiB; it cannot be meant"
+        raise DocumentError(path, [Problem("", much)])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not a text file: byte {error.start} is not UTF-8; save it as UTF-8"
-        ) from error
+        line = data.count(b"\n", 0, error.start) + 1
+        told = f"is not a text file: byte {error.start} is not UTF-8; save it as UTF-8"
+        raise DocumentError(path, [Problem("", told, line)]) from error
 
 
 def read_document(path: str) -> Document:
@@ -63,7 +65,7 @@ def read_document(path: str) -> Document:
 
     Raises:
         UserError: the file cannot be read.
-        DocumentError: it is not YAML.
+        DocumentError: it is not text, or not YAML.
     """
     from trainmaster import document
 

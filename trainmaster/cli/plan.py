@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Annotated, Any
 
 import typer
 
+from trainmaster.cli.beside import ask_beside, is_beside
 from trainmaster.cli.documents import problems_in, read_document, read_text
 from trainmaster.cli.gantt import chart
-from trainmaster.cli.parts import CHECKOUT, require_application
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
-from trainmaster.errors import Problem, SpecError, UnavailableError, UserError
-
-LIMIT_S = 600.0
+from trainmaster.errors import Problem, SpecError, UserError
 
 
 def plan(
@@ -63,7 +58,7 @@ def _for_scenario(session: Session, path: str) -> dict[str, Any]:
     """Ask the planner beside this command if it is there, and nobody named a control plane."""
     given = _scenario_in(path)
     with problems_in(path):
-        if session.settings.url is None and _is_here():
+        if session.settings.url is None and is_beside("whatif"):
             return _here(given)
         asked: dict[str, Any] = session.api.post("/v1/plan", {"scenario": given})
         return asked
@@ -77,38 +72,13 @@ def _scenario_in(path: str) -> Any:
         return read_document(path).value
 
 
-def _is_here() -> bool:
-    try:
-        require_application("control", "whatif.py")
-    except UserError:
-        return False
-    return True
-
-
 def _here(given: Any) -> dict[str, Any]:
-    """Run the planner in a process of its own: no side imports another.
+    """Ask the planner beside this command.
 
     Raises:
         SpecError: what is wrong with the scenario.
     """
-    kept = os.environ.get("PYTHONPATH")
-    paths = os.pathsep.join([str(CHECKOUT), *([kept] if kept else [])])
-    done = subprocess.run(
-        [sys.executable, "-m", "control.whatif"],
-        input=json.dumps(given),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": paths},
-        check=False,
-    )
-    try:
-        told: dict[str, Any] = json.loads(done.stdout)
-    except ValueError as error:
-        lines = done.stderr.strip().splitlines()
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
-        raise UnavailableError(f"the planner did not answer: {why}") from error
+    told: dict[str, Any] = ask_beside("whatif", given, called="the planner")
     if "problems" in told:
         raise SpecError([Problem(each["path"], each["message"]) for each in told["problems"]])
     return told

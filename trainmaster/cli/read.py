@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from trainmaster.cli.pace import TERMINAL
 from trainmaster.cli.quantities import bytes_text, clock_text, duration_text, number_text
 from trainmaster.cli.session import Session, segment, session_of
 from trainmaster.errors import UnavailableError
+from trainmaster.wire import MOST_SKEW_S
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -120,7 +122,8 @@ def events(
     session = session_of(context)
     path = f"/v1/runs/{segment('run', run)}/events"
     if not follow:
-        found = _all_events(session, path, 0)
+        # A node's events arrive a moment after what the control plane has recorded meanwhile.
+        found = sorted(_all_events(session, path, 0), key=_happened_at)
         if as_json:
             session.output.json(found)
             return
@@ -138,6 +141,10 @@ def events(
         except UnavailableError as error:
             session.output.say(f"{error.message}; waiting for it")
         session.sleep(FOLLOW_S)
+
+
+def _happened_at(event: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(event["at"])
 
 
 def _all_events(session: Session, path: str, after: int) -> list[dict[str, Any]]:
@@ -179,7 +186,7 @@ def alerts(
                 alert["run"],
                 alert["rule"],
                 alert["scope"],
-                alert["state"] + _of_drill(alert),
+                alert["state"] + (", flapping" if alert.get("flapping") else "") + _of_drill(alert),
                 alert["severity"],
                 number_text(alert.get("value")),
                 alert.get("first_bad_step"),
@@ -298,7 +305,7 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
         session.output.json(found)
         return
     session.output.table(
-        ["NODE", "STATE", "SLOTS", "DEVICES", "LABELS", "SEEN"],
+        ["NODE", "STATE", "SLOTS", "DEVICES", "LABELS", "SEEN", "BECAUSE"],
         [
             [
                 node["name"],
@@ -307,11 +314,20 @@ def nodes(context: typer.Context, as_json: AsJson = False) -> None:
                 ", ".join(str(device.get("name")) for device in node.get("devices") or []) or "-",
                 node.get("labels") or "-",
                 clock_text(node.get("last_seen_at")),
+                _what_is_odd(node),
             ]
             for node in found
         ],
         "There are no nodes yet: `trainmaster agent` on a machine makes it one.",
     )
+
+
+def _what_is_odd(node: dict[str, Any]) -> str:
+    """Return why a node gets no ranks, and by how much its clock is off."""
+    skew_s = float(node.get("clock_skew_s") or 0.0)
+    off = f"its clock is off by {skew_s:.1f} s" if abs(skew_s) > MOST_SKEW_S else ""
+    because = node.get("cordoned_because") if node.get("cordoned") else ""
+    return "; ".join(filter(None, (because, off)))
 
 
 def logs(

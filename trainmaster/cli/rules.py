@@ -66,12 +66,11 @@ def show_rule(context: typer.Context, name: Name, as_json: AsJson = False) -> No
 def add_rules(context: typer.Context, file: RuleFile, as_json: AsJson = False) -> None:
     """Add the rules in a file."""
     session = session_of(context)
-    from trainmaster import document
-    from trainmaster.rule import RuleFile as Rules
+    from trainmaster.rule import of_measured
 
     located = read_document(file)
     with problems_in(file, located):
-        rules = document.validate(Rules, located).rules
+        rules = of_measured(located)
         added = session.api.post("/v1/rules", {"rules": [rule.to_json() for rule in rules]})
     if as_json:
         session.output.json(added)

@@ -215,7 +215,8 @@ def _show_demo(session: Session, api: Api, stopping: Callable[[], bool]) -> None
         if last is not None:
             say(f"Run {run['id']} {_ending(last)} Everything stays up until Ctrl-C.")
     except TrainmasterError as error:
-        say(f"The example run cannot be shown: {error.message}")
+        say(f"The example run cannot be shown now: {error.message}")
+        say("Where it stands: `trainmaster top`, or the page of runs in the browser.")
     finally:
         if display is not None:
             display.close()

@@ -11,11 +11,11 @@ import typer
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
 from trainmaster.errors import ConflictError, NotFoundError, UserError
-from trainmaster.ids import parse_checkpoint_folder, parse_checkpoint_id
+from trainmaster.ids import parse_checkpoint_id
 
 if TYPE_CHECKING:
+    from trainmaster.checkpoint.weights import Weights
     from trainmaster.plugins import HuggingFaceForm
-    from trainmaster.weights import Weights
 
 Format = Literal["safetensors", "hf"]
 
@@ -35,7 +35,7 @@ def export_weights(
 
     A path or URL needs no control plane; by its id a checkpoint is found where it lies.
     """
-    from trainmaster.export import export
+    from trainmaster.checkpoint.export import export
 
     if form not in {"safetensors", "hf"}:
         raise UserError(f"--format: {form!r} is none; it is safetensors or hf")
@@ -76,14 +76,12 @@ def opened(session: Session, checkpoint: str) -> Weights:
         IntegrityError: its manifest or state is damaged.
         ConflictError: it is quarantined or retired.
     """
-    from trainmaster.stores import open_location, readers
-    from trainmaster.weights import Source, Weights
+    from trainmaster.checkpoint.stores import open_location, weights_at
 
     location, manifest_sha256 = _located(session, checkpoint)
     storage, folder = open_location(location)
-    read, size = readers(storage, folder)
     _refuse_foreign(checkpoint, [path.partition("/")[2] for path in storage.list(folder)])
-    return Weights(Source(read, size, folder, manifest_sha256))
+    return weights_at(location, manifest_sha256=manifest_sha256)
 
 
 def _located(session: Session, checkpoint: str) -> tuple[str, str | None]:
@@ -106,7 +104,7 @@ def folder_url(path: str) -> str:
     """
     if "://" in path and not path.startswith("file:"):
         return path
-    from trainmaster.folder import local_path
+    from trainmaster.checkpoint.folder import local_path
 
     if "\0" in path:
         raise UserError(f"{path!r} cannot be a path")
@@ -117,14 +115,15 @@ def folder_url(path: str) -> str:
 
 
 def _refuse_foreign(checkpoint: str, names: list[str]) -> None:
-    from trainmaster import foreign
-    from trainmaster.manifest import MANIFEST_NAME
+    from trainmaster.checkpoint import foreign
+    from trainmaster.checkpoint.manifest import MANIFEST_NAME
+    from trainmaster.checkpoint.verification import checkpoints_below
 
     if MANIFEST_NAME in names:
         return
-    below = sorted({name.partition("/")[0] for name in names if "/" in name})
-    ours = [name for name in below if parse_checkpoint_folder(name) is not None]
-    if ours:
+    if not names:
+        raise UserError(f"nothing is stored at {checkpoint}")
+    if ours := checkpoints_below(names):
         raise UserError(f"{checkpoint} holds checkpoints and is none: name one, such as {ours[-1]}")
     whose = foreign.recognise(names)
     if whose is not None:

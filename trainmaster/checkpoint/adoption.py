@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from trainmaster.checkpoint.manifest import Count, Digest, Manifest
 from trainmaster.errors import UserError
 from trainmaster.ids import parse_checkpoint_id
-from trainmaster.manifest import Count, Digest, Manifest
 
 MAX_CHECKPOINTS = 10_000
 RUN_ID = r"^[a-z0-9][a-z0-9_]{0,62}$"

@@ -12,6 +12,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+from trainmaster.checkpoint.verification import Report, verify
+from trainmaster.checkpoint.verified import Read, ReadInto, Size
+from trainmaster.checkpoint.weights import Source, Weights
 from trainmaster.errors import IntegrityError, UnavailableError, UserError
 from trainmaster.storage import (
     MEMORY_SCHEME,
@@ -21,8 +24,6 @@ from trainmaster.storage import (
     url_problem,
     without_secrets,
 )
-from trainmaster.verification import Report, verify
-from trainmaster.verified import Read, ReadInto, Size
 
 Spend: TypeAlias = Callable[[int], None]
 
@@ -106,7 +107,7 @@ def folder_below(storage: Storage, location: str) -> str | None:
 def verify_location(
     location: str, *, manifest_sha256: str | None = None, spend: Spend | None = None
 ) -> Report:
-    """Check the checkpoint at the URL `location`; see `trainmaster.verification.verify`.
+    """Check the checkpoint at the URL `location`; see `trainmaster.checkpoint.verification.verify`.
 
     Args:
         spend: called with the bytes of each reading before it, to wait for its turn.
@@ -143,6 +144,19 @@ def verify_stored(
     return verify(
         read=paced, size=size, names=lambda: names, folder=folder, manifest_sha256=manifest_sha256
     )
+
+
+def weights_at(location: str, *, manifest_sha256: str | None = None) -> Weights:
+    """Return the weights of the checkpoint at the URL `location`, its manifest and state read.
+
+    Raises:
+        IntegrityError: they are missing, damaged, or another than expected.
+        UnavailableError: they cannot be read now.
+        UserError: not a URL that a storage backend is installed for, or there are no weights in it.
+    """
+    storage, folder = open_location(location)
+    read, size = readers(storage, folder)
+    return Weights(Source(read, size, folder, manifest_sha256))
 
 
 def refuse_if_away(storage: Storage) -> None:

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainmaster.checkpoint.manifest import (
+    BLOCK_BYTES,
+    MANIFEST_NAME,
+    STATE_NAME,
+    Manifest,
+    ShardEntry,
+)
+from trainmaster.checkpoint.tensor_file import DTYPE_BYTES, MAX_AXES
+from trainmaster.checkpoint.tiling import Box, tiling_problem
 from trainmaster.ids import parse_checkpoint_folder
-from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, STATE_NAME, Manifest, ShardEntry
-from trainmaster.tensor_file import DTYPE_BYTES, MAX_AXES
-from trainmaster.tiling import Box, tiling_problem
 
 
 def contradiction(manifest: Manifest, folder: str | None = None) -> str | None:

@@ -14,9 +14,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from trainmaster.checkpoint.tensor_file import DTYPE_BYTES, TensorSpan, encode_header
+from trainmaster.checkpoint.weights import Head, Weights, digest_of
 from trainmaster.errors import IntegrityError, UserError
-from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan, encode_header
-from trainmaster.weights import Head, Weights, digest_of
 
 MAX_FILE_BYTES = 5_000_000_000
 """Of tensors in one file, as Hugging Face's libraries divide them; a larger one has its own."""

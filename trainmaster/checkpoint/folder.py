@@ -11,10 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from trainmaster.checkpoint.verification import Report, verify
 from trainmaster.errors import IntegrityError, NotFoundError, UnavailableError, UserError
-from trainmaster.verification import Report, verify
 
 MAX_LISTED_FOLDERS = 100_000
+LISTED_LEVELS = 8
+"""How deep a listing goes: nothing of ours lies as deep, and what others put there ends none."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in the place of a file must not block
 
 
@@ -83,9 +85,11 @@ def _inside(path: Path, name: str) -> Path:
 
 def _names(path: Path) -> Iterator[str]:
     """Yield the files below `path`, not following links to folders."""
-    for count, (parent, _, files) in enumerate(os.walk(path, onerror=_refuse)):
+    for count, (parent, folders, files) in enumerate(os.walk(path, onerror=_refuse)):
         if count > MAX_LISTED_FOLDERS:
             return
+        if len(Path(parent).relative_to(path).parts) >= LISTED_LEVELS:
+            folders.clear()
         for name in files:
             yield (Path(parent) / name).relative_to(path).as_posix()
 

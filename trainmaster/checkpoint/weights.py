@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
 
-from trainmaster import reshard
-from trainmaster.errors import UserError
-from trainmaster.manifest import ShardEntry
-from trainmaster.tensor_file import DTYPE_BYTES, TensorSpan
-from trainmaster.tiling import Box, whole_shape
-from trainmaster.verified import (
+from trainmaster.checkpoint import reshard
+from trainmaster.checkpoint.manifest import ShardEntry
+from trainmaster.checkpoint.tensor_file import DTYPE_BYTES, TensorSpan
+from trainmaster.checkpoint.tiling import Box, whole_shape
+from trainmaster.checkpoint.verified import (
     Read,
     Size,
     VerifiedFile,
@@ -24,6 +23,7 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
+from trainmaster.errors import UserError
 
 PREFIX = "model/"
 

@@ -13,10 +13,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
-from trainmaster import foreign
-from trainmaster.errors import IntegrityError
-from trainmaster.manifest import MANIFEST_NAME, STATE_NAME, Manifest
-from trainmaster.verified import (
+from trainmaster.checkpoint import foreign
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, STATE_NAME, Manifest
+from trainmaster.checkpoint.verified import (
     NOTHING,
     Read,
     Shards,
@@ -27,6 +26,8 @@ from trainmaster.verified import (
     read_state,
     shards_by_file,
 )
+from trainmaster.errors import IntegrityError
+from trainmaster.ids import parse_checkpoint_folder
 
 READ_AHEAD = 2
 """Blocks that an executor holds ready while one is hashed."""
@@ -123,6 +124,11 @@ def verify(
         manifest, seen = open_manifest(read, size, folder=folder, manifest_sha256=manifest_sha256)
     except IntegrityError as error:
         missing = MANIFEST_NAME not in present
+        if missing and (ours := checkpoints_below(present)):
+            message = f"this holds checkpoints and is none: name one, such as {ours[-1]}"
+            return Report(
+                findings=(Finding(kind="missing_file", message=message, file=MANIFEST_NAME),)
+            )
         return Report(findings=(_finding("missing_file" if missing else "manifest", error),))
     findings: list[Finding] = []
     right_files = right_bytes = 0
@@ -146,6 +152,15 @@ def verify(
         bytes=right_bytes,
         findings=tuple(findings),
     )
+
+
+def checkpoints_below(names: Iterable[str]) -> list[str]:
+    """Return the folders of checkpoints among `names`, oldest first: where there are some, what was
+    listed is a run's folder.
+    """
+    folders = {name.partition("/")[0] for name in names if "/" in name}
+    ours = {name: at for name in folders if (at := parse_checkpoint_folder(name)) is not None}
+    return sorted(ours, key=ours.__getitem__)
 
 
 def _check_file(

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from trainmaster import manifest as manifests
-from trainmaster.consistency import contradiction
-from trainmaster.errors import IntegrityError, UnavailableError
-from trainmaster.manifest import (
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.consistency import contradiction
+from trainmaster.checkpoint.manifest import (
     BLOCK_BYTES,
     MANIFEST_NAME,
     MAX_STATE_BYTES,
@@ -26,13 +25,14 @@ from trainmaster.manifest import (
     FileEntry,
     Manifest,
 )
-from trainmaster.tensor_file import (
+from trainmaster.checkpoint.tensor_file import (
     PREFIX_BYTES,
     HeaderError,
     TensorSpan,
     decode_header,
     header_length,
 )
+from trainmaster.errors import IntegrityError, UnavailableError
 
 Read = Callable[[str, int, int], bytes]
 """(name, offset, length) -> bytes, fewer only at the file's end.

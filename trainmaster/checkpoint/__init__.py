@@ -1,0 +1,1 @@
+"""The checkpoint format: written down, verified, read, resharded, exported, without torch."""
