@@ -6,6 +6,7 @@ package, so that nothing is fetched from elsewhere.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,14 +24,19 @@ sys.path[:] = [
 from starlette.middleware import Middleware  # noqa: E402
 from streamlit.starlette import App  # noqa: E402
 
-from dashboard import login, scrapes  # noqa: E402
-from dashboard.process import recorded  # noqa: E402
+from dashboard import login, logs, scrapes  # noqa: E402
+from dashboard.process import address, recorded  # noqa: E402
 from dashboard.settings import read_settings  # noqa: E402
+
+log = logging.getLogger("dashboard")
 
 
 @asynccontextmanager
 async def _lifespan(_: App) -> AsyncIterator[dict[str, Any]]:
-    with recorded(read_settings()):
+    settings = read_settings()
+    logs.begin(settings.log_format)
+    with recorded(settings):
+        log.info("listening at %s, reads %s", address(), settings.url)
         yield {}
 
 

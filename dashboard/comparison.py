@@ -33,6 +33,22 @@ def _leaves(value: Any, path: str) -> list[tuple[str, str]]:
     return [(path, json.dumps(value, ensure_ascii=False, sort_keys=True))]
 
 
+def numbers_that_differ(specs: Sequence[Json]) -> list[tuple[str, tuple[float | None, ...]]]:
+    """Return the paths at which the specs have different numbers, and these; None for none."""
+    return [
+        (path, tuple(_number(value) for value in values))
+        for path, values in differences(specs)
+        if all(not value or _number(value) is not None for value in values)
+    ]
+
+
+def _number(text: str) -> float | None:
+    value = json.loads(text) if text else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
 def lowest(series: Series) -> tuple[float, int] | None:
     """Return the lowest finite value and its step; None where there is none."""
     finite = np.flatnonzero(np.isfinite(series.values))

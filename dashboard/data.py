@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from dashboard.formats import instant
 from trainmaster.errors import UnavailableError
 
 Json = dict[str, Any]
@@ -19,7 +21,9 @@ Memory = MutableMapping[tuple[str, Query], Any]
 
 MOST_POINTS = 2000
 MOST_EVENTS = 200
+EVENTS_A_PAGE = 1000
 MOST_RUNS = 500
+MOST_IN_FLEET = 5000
 _MOST_REMEMBERED = 200
 
 
@@ -83,15 +87,36 @@ class Reader:
         """Return all runs, newest first."""
         return list(reversed(_items(self.get("/v1/runs", limit=MOST_RUNS))))
 
+    def fleet(self, *, archived: bool) -> list[Json]:
+        """Return runs as the fleet shows them, newest first: the archive, or the others."""
+        found = self.get("/v1/runs", limit=MOST_IN_FLEET, archived=archived, more=True)
+        return list(reversed(_items(found)))
+
     def run(self, run: str) -> Json:
         """Return one run as `show` tells it."""
         answer: Json = self.get(f"/v1/runs/{_segment(run)}")
         return answer
 
-    def events(self, run: str) -> list[Json]:
+    def events(self, run: str, *, most: int = MOST_EVENTS) -> list[Json]:
         """Return the newest events of a run, newest first."""
-        found = _items(self.get(_of_run(run, "events"), limit=MOST_EVENTS, newest=True))
-        return list(reversed(found))
+        return self._events_before(run, None, most)
+
+    def events_since(self, run: str, since: datetime) -> list[Json]:
+        """Return the events of a run from `since` on, and perhaps some before, newest first."""
+        found: list[Json] = []
+        while True:
+            before = int(found[-1]["id"]) if found else None
+            page = self._events_before(run, before, EVENTS_A_PAGE)
+            if before is not None and page and int(page[0]["id"]) >= before:
+                return found  # a control plane of an older release, which does not page back
+            found += page
+            oldest = instant(page[-1].get("at")) if page else None
+            if len(page) < EVENTS_A_PAGE or (oldest is not None and oldest < since):
+                return found
+
+    def _events_before(self, run: str, before: int | None, most: int) -> list[Json]:
+        path = _of_run(run, "events")
+        return list(reversed(_items(self.get(path, limit=most, newest=True, before=before))))
 
     def checkpoints(self, run: str) -> list[Json]:
         """Return the checkpoints of a run, newest first."""
@@ -141,11 +166,19 @@ class Reader:
         generation: int | None = None,
         all_generations: bool = False,
         after_step: int = 0,
+        until_step: int | None = None,
+        points: int = MOST_POINTS,
+        statistics: bool = False,
+        tokens: bool = False,
     ) -> list[Json]:
         """Return a series for each (metric, rank) that is wanted, in one request; rank None is the
         run as a whole. They are not remembered.
+
+        Args:
+            statistics: exact figures of what is asked for beside the points.
+            tokens: what had been taken in beside each point.
         """
-        body = {
+        body: Json = {
             "series": [
                 {"metric": metric} | ({} if rank is None else {"rank": rank})
                 for metric, rank in wanted
@@ -153,8 +186,13 @@ class Reader:
             "generation": generation,
             "all_generations": all_generations,
             "after_step": after_step,
-            "points": MOST_POINTS,
+            "points": points,
         }
+        if until_step is not None:
+            body["until_step"] = until_step
+        # Only where they are wanted: a control plane of an older release knows neither.
+        body |= {"statistics": True} if statistics else {}
+        body |= {"tokens": True} if tokens else {}
         answer: Json = self._ask(_of_run(run, "series"), (), json.dumps(body))
         return _items(answer["series"])
 

@@ -19,6 +19,12 @@ def listening_port() -> int:
     return int(config.get_option("server.port"))
 
 
+def address() -> str:
+    """Where this server listens, as its record has it."""
+    host = config.get_option("server.address") or "127.0.0.1"
+    return f"http://{host}:{listening_port()}"
+
+
 @contextmanager
 def recorded(settings: Settings) -> Iterator[None]:
     """Keep this process written down under `dashboard` as long as the block runs.
@@ -26,9 +32,8 @@ def recorded(settings: Settings) -> Iterator[None]:
     Where the state directory cannot be written to, the dashboard serves all the same.
     """
     home = Home(settings.home)
-    host = config.get_option("server.address") or "127.0.0.1"
     try:
-        home.record_process(NAME, os.getpid(), f"http://{host}:{listening_port()}")
+        home.record_process(NAME, os.getpid(), address())
     except OSError:
         yield
         return

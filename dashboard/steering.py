@@ -9,6 +9,7 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from dashboard.data import Api, Json
+from dashboard.formats import instant
 from trainmaster.errors import ConflictError
 
 Kind = Literal["pause", "hold", "resume", "checkpoint", "stop", "restore", "timeline"]
@@ -38,6 +39,7 @@ _FROM: Mapping[str, frozenset[str]] = {
 }
 VERBS: tuple[Kind, ...] = ("pause", "hold", "resume", "checkpoint", "stop")
 _FINAL = frozenset({"applied", "refused"})
+_MOVES = frozenset({"pause", "resume", "stop", "restore", "amend", "approve"})
 _DECIDED_ON = ("state", "generation")
 STALE = "stale_version"
 
@@ -70,8 +72,9 @@ def request_body(kind: Kind, args: Mapping[str, Any]) -> tuple[str, dict[str, An
 class Desk:
     """Where this browser asks things of one run.
 
-    The same button pressed twice on what was seen as the same version is one request, until that
-    request is done with.
+    The same button pressed twice is one request, until that request is done with: whether a person
+    did so, or Streamlit, which may send a press twice when a part of the page looks again just
+    then.
     """
 
     def __init__(self, api: Api, run: str, memory: MutableMapping[str, Any]) -> None:
@@ -91,17 +94,24 @@ class Desk:
             ConflictError: the run has changed, or its state does not allow it.
             TrainmasterError: refused, or out of reach.
         """
-        what = f"{kind}:{seen.get('version')}:{sorted(args.items())}"
+        what = f"{kind}:{sorted(args.items())}"
+        request = self._ask(what, kind, args, seen, why)
+        if is_final(request) and str(request["id"]) not in self._asked:
+            # It was asked before, but no answer came: that one is over, and this one is another.
+            del self._keys[what]
+            request = self._ask(what, kind, args, seen, why)
+        self._asked[str(request["id"])] = what
+        return request
+
+    def _ask(self, what: str, kind: Kind, args: Mapping[str, Any], seen: Json, why: str) -> Json:
         key = self._keys.setdefault(what, uuid4().hex)
         try:
-            request = self._post(kind, args, key, seen.get("version"), why)
+            return self._post(kind, args, key, seen.get("version"), why)
         except ConflictError as error:
             now: Json = self._api.get(self._path)
             if error.code != STALE or any(now[name] != seen[name] for name in _DECIDED_ON):
                 raise
-            request = self._post(kind, args, key, now.get("version"), why)
-        self._asked[str(request["id"])] = what
-        return request
+            return self._post(kind, args, key, now.get("version"), why)
 
     def _post(
         self, kind: Kind, args: Mapping[str, Any], key: str, version: int | None, why: str
@@ -123,6 +133,16 @@ class Desk:
             if is_final(request):
                 what = self._asked.pop(str(request["id"]), None)
                 self._keys.pop(what or "", None)
+
+    def others(self, requests: Sequence[Json]) -> list[Json]:
+        """Return the requests that will move the run and were not asked in this browser."""
+        return [
+            each
+            for each in requests
+            if each.get("kind") in _MOVES
+            and not is_final(each)
+            and str(each["id"]) not in self._asked
+        ]
 
     @property
     def waits(self) -> bool:
@@ -158,3 +178,43 @@ def applied_step(request: Mapping[str, Any]) -> int | None:
     order = request.get("order") or {}
     step = request.get("step") if request.get("step") is not None else order.get("step")
     return None if step is None else int(step)
+
+
+def ranks_told(request: Mapping[str, Any], run: Json) -> int | None:
+    """Return how many ranks the order of a request speaks to: those of its generation, while that
+    is the run's; rank 0 receives an order and tells it to the others at a step's end.
+    """
+    order = request.get("order") or {}
+    ranks = run.get("ranks") or []
+    is_current = order.get("generation") is not None and order["generation"] == run["generation"]
+    return len(ranks) if is_current and ranks else None
+
+
+def ranks_past(request: Mapping[str, Any], run: Json) -> int:
+    """Return how many ranks have told of the step at which the request was carried out."""
+    step = applied_step(request)
+    if step is None:
+        return 0
+    return sum((rank.get("last_step") or 0) >= step for rank in run.get("ranks") or [])
+
+
+def attempt_of_restore(request: Mapping[str, Any], run: Json) -> Json | None:
+    """Return the attempt that a restore began; None before there is one."""
+    checkpoint = (request.get("args") or {}).get("checkpoint")
+    asked_at = instant(request.get("created_at"))
+    for attempt in sorted(run.get("attempts") or [], key=lambda each: int(each["generation"])):
+        began_at = instant(attempt.get("started_at"))
+        if (
+            attempt.get("cause_kind") == "restore"
+            and attempt.get("resumed_from_checkpoint") == checkpoint
+            and began_at is not None
+            and (asked_at is None or began_at >= asked_at)
+        ):
+            return dict(attempt)
+    return None
+
+
+def first_new_step(attempt: Mapping[str, Any]) -> int | None:
+    """Return the first step that an attempt did after the checkpoint it began from."""
+    began, last = attempt.get("resumed_from_step"), attempt.get("last_step")
+    return None if began is None or last is None or last <= began else int(began) + 1

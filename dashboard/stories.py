@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dashboard.data import Json
 from dashboard.formats import instant
 
-Part = Literal["sign", "event", "tried", "asked", "probation", "end"]
+Part = Literal["sign", "event", "tried", "answered", "asked", "probation", "end"]
 ACTIONS = (
     "skip",
     "rollback",
@@ -33,12 +33,13 @@ class Chapter:
 
     Attributes:
         part: sign: where it began; event: what the control plane told; tried: an action that has
-            shown whether it helps; asked: what waits for an answer; probation: what must be seen
-            before it is believed; end.
+            shown whether it helps; answered: that the ranks have taken it; asked: what waits for
+            an answer; probation: what must be seen before it is believed; end.
         kind: of an event its kind, of what was tried its action.
         at: RFC 3339, None where nobody wrote it down.
         because: a sentence of the control plane's.
         helped: of what was tried; None where it is not known yet.
+        rejected: of what was tried, what was not chosen instead, and why not.
     """
 
     part: Part
@@ -47,6 +48,15 @@ class Chapter:
     step: int | None = None
     because: str = ""
     helped: bool | None = None
+    rejected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What must be seen before an action is believed: the key of the sentence, and its values."""
+
+    name: str
+    values: Mapping[str, str]
 
 
 def story(incident: Json, events: Sequence[Json]) -> list[Chapter]:
@@ -75,13 +85,16 @@ def story(incident: Json, events: Sequence[Json]) -> list[Chapter]:
             incident.get("opened_at"),
             step=incident.get("first_bad_step"),
         ),
-        *sorted([*told, *map(_tried, incident.get("actions") or [])], key=_when),
+        *sorted(
+            [*told, *map(_tried, incident.get("actions") or []), *_answered(incident, events)],
+            key=_when,
+        ),
     ]
     proposed = incident.get("proposed")
     if proposed:
         chapters.append(_asked(proposed))
     elif incident.get("state") == "verifying":
-        chapters.append(Chapter("probation", because=_terms(incident.get("verification") or {})))
+        chapters.append(Chapter("probation"))
     if incident.get("closed_at"):
         because = str(incident.get("because") or "")
         chapters.append(
@@ -99,7 +112,38 @@ def _tried(action: Json) -> Chapter:
         action.get("at"),
         because=str(action.get("outcome") or details(action)),
         helped=action.get("helped"),
+        rejected=tuple(
+            f"{each.get('checkpoint')} {each.get('why')}" for each in action.get("rejected") or ()
+        ),
     )
+
+
+_TAKEN_UP = frozenset({"checkpoint_restored", "run_running"})
+"""Events that show that ranks do as an action has said."""
+
+
+def _answered(incident: Json, events: Sequence[Json]) -> list[Chapter]:
+    """Return when the ranks took up each action that began another attempt."""
+    ordered = sorted(events, key=lambda each: int(each["id"]))
+    firsts = [_first_after(action, ordered) for action in incident.get("actions") or []]
+    return [
+        Chapter("answered", str(each["kind"]), each["at"], because=str(each.get("because") or ""))
+        for each in firsts
+        if each is not None
+    ]
+
+
+def _first_after(action: Json, events: Sequence[Json]) -> Json | None:
+    """Return the first event of the next attempt that shows that its ranks have begun."""
+    generation, since = action.get("generation"), instant(action.get("at"))
+    if generation is None or since is None:
+        return None
+    for each in events:
+        at = instant(each.get("at"))
+        is_next = each.get("generation") == generation + 1 and each.get("kind") in _TAKEN_UP
+        if is_next and at is not None and at >= since:
+            return each
+    return None
 
 
 def _asked(proposed: Json) -> Chapter:
@@ -116,7 +160,9 @@ def _when(chapter: Chapter) -> datetime:
     return instant(chapter.at) or datetime.max.replace(tzinfo=UTC)
 
 
-_TOLD_ELSEWHERE = frozenset({"action", "at", "rule", "scope", "generation", "helped", "outcome"})
+_TOLD_ELSEWHERE = frozenset(
+    {"action", "at", "rule", "scope", "generation", "helped", "outcome", "rejected"}
+)
 
 
 def details(action: Mapping[str, Any]) -> str:
@@ -128,5 +174,18 @@ def details(action: Mapping[str, Any]) -> str:
     )
 
 
-def _terms(verification: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in verification.items())
+def terms(verification: Mapping[str, Any]) -> list[Term]:
+    """Return what an action is measured against, and how far it has come."""
+    found = []
+    needed, healthy = verification.get("needed"), verification.get("healthy_steps")
+    if needed is not None:
+        found.append(Term("steps", {"needed": str(needed), "healthy": str(healthy or 0)}))
+    band = verification.get("loss_band")
+    if band:
+        found.append(Term("loss", {"low": f"{band[0]:.4g}", "high": f"{band[1]:.4g}"}))
+    bounds = ("grad_norm_below", "step_time_at_most_s")
+    return found + [
+        Term(name, {"bound": f"{verification[name]:.4g}"})
+        for name in bounds
+        if verification.get(name) is not None
+    ]

@@ -14,17 +14,29 @@ from trainmaster.errors import UnavailableError
 OVERLAP_STEPS = 8
 """Newest steps that are read again: not every rank had told of them yet."""
 
-_ROOM = MOST_POINTS // 4
-"""Points that may come in one by one before the server thins the whole again."""
+_ROOM = 0.25
+"""Points that may come in one by one before the server thins the whole again, of those shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A series of a run: of one rank, or of the run as a whole."""
+    """A series of a run: of one rank, or of the run as a whole.
+
+    Attributes:
+        points: how many are shown at most.
+        tokens: whether each point tells what had been taken in by then.
+    """
 
     metric: str
     rank: int | None = None
     all_generations: bool = False
+    points: int = MOST_POINTS
+    tokens: bool = False
+
+    @property
+    def request(self) -> tuple[bool, int, bool]:
+        """What series must share to be read in one request."""
+        return self.all_generations, self.points, self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +63,9 @@ def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) 
     try:
         found = _grown(reader, tails, run_id, generation, known)
         missing = [each for each in wanted if each not in found]
-        for everything in (True, False):
-            part = [each for each in missing if each.all_generations == everything]
-            found |= _anew(reader, tails, run_id, generation, part, everything=everything)
+        for request in dict.fromkeys(each.request for each in missing):
+            part = [each for each in missing if each.request == request]
+            found |= _anew(reader, tails, run_id, generation, part)
     except UnavailableError:
         if len(known) < len(set(wanted)):
             raise
@@ -67,14 +79,15 @@ def _anew(
     run: str,
     generation: int,
     wanted: Sequence[Wanted],
-    *,
-    everything: bool,
 ) -> dict[Wanted, Series]:
-    """Read series from their start."""
-    if not wanted:
-        return {}
+    """Read series of one request from their start."""
+    everything, points, tokens = wanted[0].request
     documents = reader.several(
-        run, [(each.metric, each.rank) for each in wanted], all_generations=everything
+        run,
+        [(each.metric, each.rank) for each in wanted],
+        all_generations=everything,
+        points=points,
+        tokens=tokens,
     )
     found = {}
     for each, document in zip(wanted, documents, strict=True):
@@ -105,13 +118,14 @@ def _grown(
         [(each.metric, each.rank) for each in growing],
         generation=generation,
         after_step=after_step,
+        tokens=any(each.tokens for each in growing),
     )
     found = {}
     for (each, tail), document in zip(growing.items(), documents, strict=True):
         old = tail.series
         kept = old.where((old.generations != generation) | (old.steps <= after_step))
         series = kept.followed_by(Series.read(document))
-        if document.get("downsampled") or len(series) > MOST_POINTS + _ROOM:
+        if document.get("downsampled") or len(series) > each.points * (1 + _ROOM):
             continue
         newest = series.newest_step(generation)
         tails[run, each] = Tail(series, generation, newest or tail.last_step)

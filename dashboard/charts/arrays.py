@@ -24,9 +24,15 @@ def packed_values(values: NDArray[np.float64]) -> Packed:
     return _packed(np.where(np.isfinite(small), small, np.float32(np.nan)).astype("<f4"), "f4")
 
 
+def packed_doubles(values: NDArray[np.float64]) -> Packed:
+    """Pack values whose digits beyond the seventh count: times, and large sums."""
+    return _packed(values.astype("<f8"), "f8")
+
+
 def packed_integers(values: NDArray[np.int32]) -> Packed:
-    """Pack integers that fit into 32 bits."""
-    return _packed(values.astype("<i4"), "i4")
+    """Pack integers that fit into 32 bits, in 16 where they do."""
+    fits = not len(values) or int(values.max()) < 2**15
+    return _packed(values.astype("<i2" if fits else "<i4"), "i2" if fits else "i4")
 
 
 def _packed(array: NDArray[Any], kind: str) -> Packed:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from dashboard.charts.panels import Panel
 LOW, MIDDLE, HIGH = "#2E86DE", "rgba(127,138,153,.12)", "#E69F00"
 FULL_AT = 0.3
 """How far from the median, as a share of it, is shown in full colour."""
+Among = Literal["row", "all"]
 MOST_WRITTEN = 24
 """With more columns than this the values are told when pointed at, not written."""
 
@@ -31,6 +32,7 @@ def heat_panel(
     texts: Sequence[Sequence[str]],
     *,
     words: Mapping[str, str],
+    among: Among = "row",
     revision: str = "",
 ) -> Panel:
     """Return a heat map.
@@ -39,8 +41,9 @@ def heat_panel(
         values: [rows, columns]; NaN where nothing is known.
         texts: what is written into each cell.
         words: of the reader's language: median and empty.
+        among: which values each is held against.
     """
-    apart = deviation(values)
+    apart = deviation(values, among)
     known = np.isfinite(values)
     hover = [
         [
@@ -91,15 +94,16 @@ def heat_panel(
     }
 
 
-def deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how far each value is from the median of its row, as a share of that median [rows,
-    columns]; NaN where nothing is known.
+def deviation(values: NDArray[np.float64], among: Among = "row") -> NDArray[np.float64]:
+    """Return how far each value is from the median of its row, or of all, as a share of that median
+    [rows, columns]; NaN where nothing is known.
     """
     apart = np.full(values.shape, np.nan)
+    everywhere = values[np.isfinite(values)]
     for row, line in enumerate(values):
         known = np.isfinite(line)
         if known.any():
-            middle = float(np.median(line[known]))
+            middle = float(np.median(line[known] if among == "row" else everywhere))
             scale = abs(middle) if middle else 1.0
             apart[row, known] = (line[known] - middle) / scale
     return apart

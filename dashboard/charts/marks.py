@@ -17,12 +17,16 @@ MOST_MARKS = 60
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something at a step. `text` is shown when pointed at; `line` asks for a vertical line."""
+    """Something at a step. `text` is shown when pointed at; `line` asks for a vertical line.
+
+    `generation` tells which of several times the step was taken, where that is known.
+    """
 
     step: int
     kind: str
     text: str
     line: bool = False
+    generation: int | None = None
 
     @property
     def symbol(self) -> str:
@@ -42,6 +46,7 @@ def generation_marks(attempts: Sequence[Mapping[str, Any]], label: str) -> list[
             "generation",
             label.format(generation=attempt["generation"], cause=attempt.get("cause") or ""),
             line=True,
+            generation=int(attempt["generation"]),
         )
         for attempt in ordered[1:]
     ][-MOST_MARKS:]

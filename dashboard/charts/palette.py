@@ -17,6 +17,7 @@ COLORS = (
     "#7F8A99",
 )
 DASHES = ("solid", "dash", "dot", "dashdot")
+PATTERNS = ("", "/", "x", ".", "-", "|")
 
 SURVIVING = "#2E86DE"
 ABANDONED = "#8A94A3"

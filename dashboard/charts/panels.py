@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.charts.arrays import packed_integers, packed_steps, packed_values
+from dashboard.charts.arrays import packed_integers, packed_values
+from dashboard.charts.axis import Axis, Window
 from dashboard.charts.marks import Mark
 from dashboard.charts.palette import ABANDONED, BAD, MARK, SURVIVING, rank_line
 from dashboard.charts.series import Series, smoothed, surviving, with_breaks
 
 Panel = dict[str, Any]
 Words = Mapping[str, str]
-"""What a panel says in the reader's language: surviving, abandoned, non_finite, step, generation,
-rank, empty, median and smoothed."""
+"""What a panel says in the reader's language: surviving, abandoned, non_finite, step, time, tokens,
+elapsed, generation, rank, empty, median and smoothed."""
 
-Extent = tuple[int, int]
-"""First and last step that a panel shows when it is not zoomed, so that panels stand in line."""
+STEPS = Axis()
 
 MOST_LINES = 16
 """With more ranks than this, their extremes and their median are drawn instead of each."""
@@ -37,7 +37,8 @@ def run_panel(
     *,
     words: Words,
     marks: Sequence[Mark] = (),
-    extent: Extent | None = None,
+    axis: Axis = STEPS,
+    extent: Window | None = None,
     log: bool = False,
     keep: float = 0.0,
     revision: str = "",
@@ -45,27 +46,26 @@ def run_panel(
     """Return a panel of one run-level metric: the surviving lineage in colour, others grey.
 
     Args:
+        extent: first and last step that are shown without a zoom, so that panels stand in line.
         keep: above 0, the lineage is smoothed (`dashboard.charts.series.smoothed`), with what was
             measured faintly behind it.
     """
     alive = surviving(series, survivors)
-    traces = [_line(series.where(alive), words["surviving"], words)]
+    traces = [line(series.where(alive), words["surviving"], words, axis)]
     if keep:
         traces[0] |= {"opacity": 0.3, "hoverinfo": "skip", "hovertemplate": None}
-        traces.append(_line(smoothed(series.where(alive), keep), words["smoothed"], words))
+        traces.append(line(smoothed(series.where(alive), keep), words["smoothed"], words, axis))
     if not alive.all():
         # On top: steps that were redone exactly would hide it.
-        traces.append(_line(series.where(~alive), words["abandoned"], words, dead=True))
+        traces.append(line(series.where(~alive), words["abandoned"], words, axis, dead=True))
     bad = series.where(series.non_finite)
     if len(bad):
-        traces.append(_non_finite(bad, words))
+        traces.append(_non_finite(bad, words, axis))
     if marks:
-        traces.append(_marks(marks))
-    layout = _layout(unit, words, marks, extent=extent, log=log, revision=revision)
+        traces.append(_marks(marks, axis))
+    layout = frame(unit, words, marks, axis=axis, extent=extent, log=log, revision=revision)
     layout["showlegend"] = not alive.all() or bool(keep)
-    return _panel(
-        name, title, _alt(title, unit, series.where(alive)), traces, layout, words, series
-    )
+    return panel(name, title, _alt(title, unit, series.where(alive)), traces, layout, words, series)
 
 
 def rank_panel(
@@ -76,17 +76,18 @@ def rank_panel(
     *,
     words: Words,
     marks: Sequence[Mark] = (),
-    extent: Extent | None = None,
+    axis: Axis = STEPS,
+    extent: Window | None = None,
     ratio: bool = False,
     revision: str = "",
 ) -> Panel:
     """Return a panel with a line for each rank, or with their extremes when there are many."""
     some = {rank: series for rank, series in sorted(by_rank.items()) if len(series)}
     if len(some) > MOST_LINES:
-        traces = _spread(some, words)
+        traces = _spread(some, words, axis)
     else:
-        traces = [_rank_line(rank, series, words) for rank, series in some.items()]
-    layout = _layout(unit, words, marks, extent=extent, log=False, revision=revision)
+        traces = [_rank_line(rank, series, words, axis) for rank, series in some.items()]
+    layout = frame(unit, words, marks, axis=axis, extent=extent, revision=revision)
     layout["showlegend"] = bool(traces)
     if ratio:
         layout["yaxis"] |= {"tickformat": ".0%", "range": [0, 1.02], "autorange": False}
@@ -95,7 +96,7 @@ def rank_panel(
         f"{words['rank']} {rank}: {value:.4g}" for rank, value in newest.items()
     )
     longest = max(some.values(), key=len, default=None)
-    return _panel(name, title, alt, traces, layout, words, longest)
+    return panel(name, title, alt, traces, layout, words, longest)
 
 
 def overlay_panel(
@@ -105,23 +106,32 @@ def overlay_panel(
     lines: Sequence[tuple[str, Series]],
     *,
     words: Words,
-    extent: Extent | None = None,
+    marks: Sequence[Mark] = (),
+    axis: Axis = STEPS,
+    extent: Window | None = None,
     log: bool = False,
     revision: str = "",
 ) -> Panel:
     """Return a panel with one line for each of `lines`, which are (name, series)."""
     some = [(label, series) for label, series in lines if series.measured.any()]
-    traces = [_named_line(label, place, series) for place, (label, series) in enumerate(some)]
-    layout = _layout(unit, words, (), extent=extent, log=log, revision=revision)
+    traces = [_named_line(label, place, series, axis) for place, (label, series) in enumerate(some)]
+    traces += [
+        _non_finite(series.where(series.non_finite), words, axis)
+        for _, series in some
+        if series.non_finite.any()
+    ]
+    if marks:
+        traces.append(_marks(marks, axis))
+    layout = frame(unit, words, marks, axis=axis, extent=extent, log=log, revision=revision)
     layout["showlegend"] = bool(traces)
     alt = f"{title} ({unit}). " + ", ".join(
         f"{label}: {series.newest():.4g}" for label, series in some
     )
     longest = max((series for _, series in some), key=len, default=None)
-    return _panel(name, title, alt, traces, layout, words, longest)
+    return panel(name, title, alt, traces, layout, words, longest)
 
 
-def _panel(
+def panel(
     name: str,
     title: str,
     alt: str,
@@ -130,6 +140,7 @@ def _panel(
     words: Words,
     series: Series | None,
 ) -> Panel:
+    """Return a panel as the browser draws it; one without a measured value says so instead."""
     empty = series is None or not series.measured.any()
     return {
         "id": name,
@@ -141,17 +152,23 @@ def _panel(
     }
 
 
-def _line(series: Series, name: str, words: Words, *, dead: bool = False) -> dict[str, Any]:
+def line(
+    series: Series, name: str, words: Words, axis: Axis, *, dead: bool = False
+) -> dict[str, Any]:
+    """Return a line of the run as a whole; `dead` is what a rollback left behind."""
     broken = with_breaks(series)
     isolated = len(series) == 1
+    generations = np.unique(broken.generations)
+    several = len(generations) > 1
+    only = "" if several or not len(generations) else str(generations[0])
     return {
         "type": "scatter",
         "mode": "markers" if isolated else "lines",
         "name": name,
-        "x": packed_steps(broken.steps),
+        "x": axis.packed(broken),
         "y": packed_values(broken.values),
-        "customdata": packed_integers(broken.generations),
-        "hovertemplate": f"%{{y:.5g}} · {escape(words['generation'])} %{{customdata}}",
+        **({"customdata": packed_integers(broken.generations)} if several else {}),
+        "hovertemplate": f"%{{y:.5g}} · {escape(words['generation'])} {only or '%{customdata}'}",
         "connectgaps": False,
         "line": {
             "color": ABANDONED if dead else SURVIVING,
@@ -162,13 +179,13 @@ def _line(series: Series, name: str, words: Words, *, dead: bool = False) -> dic
     }
 
 
-def _non_finite(series: Series, words: Words) -> dict[str, Any]:
+def _non_finite(series: Series, words: Words, axis: Axis) -> dict[str, Any]:
     said = ["NaN" if np.isnan(value) else f"{value:+.0f}".upper() for value in series.values]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": words["non_finite"],
-        "x": packed_steps(series.steps),
+        "x": axis.packed(series),
         "y": [0.03] * len(series),
         "yaxis": "y2",
         "text": [
@@ -181,12 +198,12 @@ def _non_finite(series: Series, words: Words) -> dict[str, Any]:
     }
 
 
-def _marks(marks: Sequence[Mark]) -> dict[str, Any]:
+def _marks(marks: Sequence[Mark], axis: Axis) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
         "name": "",
-        "x": [mark.step for mark in marks],
+        "x": [axis.place(mark.step, mark.generation) for mark in marks],
         "y": [0.97] * len(marks),
         "yaxis": "y2",
         "text": [escape(_short(mark.text)) for mark in marks],
@@ -200,17 +217,17 @@ def _marks(marks: Sequence[Mark]) -> dict[str, Any]:
     }
 
 
-def _rank_line(rank: int, series: Series, words: Words) -> dict[str, Any]:
-    return _named_line(f"{words['rank']} {rank}", rank, series)
+def _rank_line(rank: int, series: Series, words: Words, axis: Axis) -> dict[str, Any]:
+    return _named_line(f"{words['rank']} {rank}", rank, series, axis)
 
 
-def _named_line(name: str, place: int, series: Series) -> dict[str, Any]:
+def _named_line(name: str, place: int, series: Series, axis: Axis) -> dict[str, Any]:
     broken = with_breaks(series)
     return {
         "type": "scatter",
         "mode": "lines" if len(series) > 1 else "markers",
         "name": escape(_short(name)),
-        "x": packed_steps(broken.steps),
+        "x": axis.packed(broken),
         "y": packed_values(broken.values),
         "hovertemplate": "%{y:.4g}",
         "connectgaps": False,
@@ -218,7 +235,7 @@ def _named_line(name: str, place: int, series: Series) -> dict[str, Any]:
     }
 
 
-def _spread(by_rank: Mapping[int, Series], words: Words) -> list[dict[str, Any]]:
+def _spread(by_rank: Mapping[int, Series], words: Words, axis: Axis) -> list[dict[str, Any]]:
     steps = np.unique(np.concatenate([series.steps for series in by_rank.values()]))
     table = np.full((len(by_rank), len(steps)), np.nan)
     for row, series in enumerate(by_rank.values()):
@@ -236,7 +253,7 @@ def _spread(by_rank: Mapping[int, Series], words: Words) -> list[dict[str, Any]]
             "type": "scatter",
             "mode": "lines",
             "name": name,
-            "x": packed_steps(steps),
+            "x": axis.packed_at(steps),
             "y": packed_values(values),
             "hovertemplate": "%{y:.4g}",
             "line": rank_line(index),
@@ -245,18 +262,21 @@ def _spread(by_rank: Mapping[int, Series], words: Words) -> list[dict[str, Any]]
     ]
 
 
-def _layout(
+def frame(
     unit: str,
     words: Words,
     marks: Sequence[Mark],
     *,
-    extent: Extent | None,
-    log: bool,
+    axis: Axis,
+    extent: Window | None,
+    log: bool = False,
     revision: str,
 ) -> dict[str, Any]:
-    xaxis: dict[str, Any] = {"title": {"text": words["step"], "standoff": 4}, "hoverformat": ",d"}
-    if extent is not None:
-        first, last = extent
+    """Return the layout that panels of a run share."""
+    xaxis = axis.layout(words)
+    reach = axis.extent(extent)
+    if reach is not None:
+        first, last = reach
         xaxis["autorangeoptions"] = {"include": [first, last], "clipmin": first, "clipmax": last}
     return {
         "uirevision": revision,
@@ -271,8 +291,8 @@ def _layout(
                 "type": "line",
                 "xref": "x",
                 "yref": "paper",
-                "x0": mark.step,
-                "x1": mark.step,
+                "x0": (place := axis.place(mark.step, mark.generation)),
+                "x1": place,
                 "y0": 0,
                 "y1": 1,
                 "line": {"color": MARK, "width": 1, "dash": "dash"},

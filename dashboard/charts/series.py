@@ -26,6 +26,8 @@ class Series:
         steps: int64 [N].
         values: float64 [N]; NaN where not measured as well as where measured to be NaN.
         measured: bool [N]; False where nothing was measured.
+        at: float64 [N]; when each step ended, in seconds since the epoch; NaN where not told.
+        tokens: float64 [N]; what had been taken in by then; NaN where not told.
         downsampled: whether the server chose these among more points.
     """
 
@@ -33,6 +35,8 @@ class Series:
     steps: NDArray[np.int64]
     values: NDArray[np.float64]
     measured: NDArray[np.bool_]
+    at: NDArray[np.float64]
+    tokens: NDArray[np.float64]
     downsampled: bool = False
 
     @classmethod
@@ -40,11 +44,14 @@ class Series:
         """Read a series as the API tells it in columns: generation, step, value."""
         columns = document.get("columns") or {}
         values = [_WORDS.get(value, value) for value in columns.get("value", ())]
+        unknown = np.full(len(values), np.nan)
         return cls(
             np.asarray(columns.get("generation", ()), np.int32),
             np.asarray(columns.get("step", ()), np.int64),
             np.asarray([np.nan if value is None else value for value in values], np.float64),
             np.asarray([value is not None for value in values], np.bool_),
+            np.asarray(columns.get("at", unknown), np.float64),
+            np.asarray(columns.get("tokens", unknown), np.float64),
             bool(document.get("downsampled")),
         )
 
@@ -58,6 +65,8 @@ class Series:
             self.steps[chosen],
             self.values[chosen],
             self.measured[chosen],
+            self.at[chosen],
+            self.tokens[chosen],
             self.downsampled,
         )
 
@@ -68,6 +77,8 @@ class Series:
             np.concatenate([self.steps, other.steps]),
             np.concatenate([self.values, other.values]),
             np.concatenate([self.measured, other.measured]),
+            np.concatenate([self.at, other.at]),
+            np.concatenate([self.tokens, other.tokens]),
             self.downsampled or other.downsampled,
         )
 
@@ -80,6 +91,14 @@ class Series:
         """Return the last value that was measured and is finite, NaN where there is none."""
         finite = self.values[np.isfinite(self.values)]
         return float(finite[-1]) if len(finite) else float("nan")
+
+    def with_values(self, values: NDArray[np.float64]) -> Series:
+        """Return the same points with other values."""
+        return replace(self, values=values)
+
+    def scaled(self, factor: float) -> Series:
+        """Return the same points with their values times `factor`."""
+        return replace(self, values=self.values * factor)
 
     @property
     def non_finite(self) -> NDArray[np.bool_]:
@@ -129,11 +148,15 @@ def with_breaks(series: Series) -> Series:
         & (series.steps[1:] != series.steps[:-1] + 1)
     )
     at = turns + 1
+    if not len(at):
+        return series
     return Series(
         np.insert(series.generations, at, series.generations[turns]),
         np.insert(series.steps, at, series.steps[turns]),
         np.insert(series.values, at, np.nan),
         np.insert(series.measured, at, False),
+        np.insert(series.at, at, series.at[turns]),
+        np.insert(series.tokens, at, series.tokens[turns]),
         series.downsampled,
     )
 

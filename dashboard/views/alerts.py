@@ -15,6 +15,8 @@ from dashboard.views import go, incident_dialogs
 from dashboard.widgets.table import Cell, Column, Row, action, actions, cell, table
 from dashboard.widgets.text import section, title
 
+LEVELS = ("firing", "pending", "resolved")
+
 
 def show(session: Session) -> None:
     """Show the alerts and incidents of all runs."""
@@ -26,8 +28,25 @@ def show(session: Session) -> None:
 
 
 def _all(session: Session) -> None:
+    t = session.t
     with session.guarded():
-        lists(session, session.reader.alerts(), session.reader.incidents())
+        alerts = session.reader.alerts()
+        counts = {state: sum(each.get("state") == state for each in alerts) for state in LEVELS}
+        shown = st.segmented_control(
+            t("alerts.level"),
+            ["all", *LEVELS],
+            default="all",
+            required=True,
+            format_func=lambda name: (
+                t("alerts.all", count=len(alerts))
+                if name == "all"
+                else f"{t.word('alert.state', name)} ({counts[name]})"
+            ),
+            key="alerts-level",
+            label_visibility="collapsed",
+        )
+        wanted = [each for each in alerts if shown in {"all", each.get("state")}]
+        lists(session, wanted, session.reader.incidents())
         _silences(session, session.reader.silences())
 
 
@@ -77,6 +96,7 @@ def _alert_row(session: Session, alert: Json) -> Row:
     t = session.t
     shown = states.look(states.ALERT, str(alert.get("state")))
     severity = states.look(states.SEVERITY, str(alert.get("severity")))
+    marks = {"flapping": t("alerts.flapping"), "silenced": t("alerts.silenced")}
     threshold = alert.get("threshold")
     return Row(
         _alert_id(alert),
@@ -85,7 +105,7 @@ def _alert_row(session: Session, alert: Json) -> Row:
                 t.word("alert.state", str(alert.get("state"))),
                 icon=shown.icon,
                 tone=shown.tone,
-                sub=t("alerts.silenced") if alert.get("silenced") else "",
+                sub=" · ".join(text for mark, text in marks.items() if alert.get(mark)),
             ),
             "rule": cell(
                 str(alert.get("rule")),

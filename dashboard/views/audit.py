@@ -10,6 +10,7 @@ from dashboard.session import Session
 from dashboard.sought import holds
 from dashboard.widgets.table import Column, Row, cell, table
 from dashboard.widgets.text import title
+from trainmaster.errors import TrainmasterError
 
 MOST_SHOWN = 300
 
@@ -18,14 +19,47 @@ def show(session: Session) -> None:
     """Show the newest entries, those that hold what is looked for."""
     t = session.t
     title(t("audit.title"), small=t("audit.lead"))
-    sought = st.text_input(t("audit.filter"), key="audit-filter") or ""
-    session.live(lambda: _entries(session, sought), key="audit", every_s=session.refresh_s)
+    actor, action, sought = _filters(session)
+
+    def entries() -> None:
+        _entries(session, actor, action, sought)
+
+    session.live(entries, key="audit", every_s=session.refresh_s)
 
 
-def _entries(session: Session, sought: str) -> None:
+def _filters(session: Session) -> tuple[str | None, str | None, str]:
+    """Return who, what and which words are looked for; None for all."""
+    t = session.t
+    try:
+        known = session.reader.audit()
+    except TrainmasterError:
+        known = []
+    left, middle, right = st.columns([1, 1, 2])
+    actor = left.selectbox(
+        t("column.actor"),
+        [None, *sorted({str(each.get("actor") or "") for each in known})],
+        format_func=lambda each: t("audit.anyone") if each is None else each,
+        key="audit-actor",
+    )
+    action = middle.selectbox(
+        t("column.what"),
+        [None, *sorted({str(each.get("action") or "") for each in known})],
+        format_func=lambda each: t("audit.anything") if each is None else t.word("event", each),
+        key="audit-action",
+    )
+    return actor, action, right.text_input(t("audit.filter"), key="audit-filter") or ""
+
+
+def _entries(session: Session, actor: str | None, action: str | None, sought: str) -> None:
     t = session.t
     with session.guarded():
-        entries = [each for each in session.reader.audit() if holds(_text(each), sought)]
+        entries = [
+            each
+            for each in session.reader.audit()
+            if actor in {None, each.get("actor")}
+            and action in {None, each.get("action")}
+            and holds(_text(each), sought)
+        ]
         table(
             [
                 Column("at", t("column.time"), "right"),

@@ -6,6 +6,7 @@ They are opened from a page itself: one opened within a fragment that reruns die
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from dashboard import states
 from dashboard.data import Json
 from dashboard.formats import instant, number
 from dashboard.session import Session
-from dashboard.stories import ACTIONS, Chapter, story
+from dashboard.stories import ACTIONS, Chapter, story, terms
 from dashboard.widgets.text import banner, facts
 from trainmaster.errors import TrainmasterError
 
@@ -25,6 +26,8 @@ KINDS = frozenset({"incident", "silence"})
 SILENCE_S: Mapping[str, int] = {"1h": 3600, "2h": 7200, "8h": 28_800, "1d": 86_400, "7d": 604_800}
 HELPED: Mapping[bool | None, str] = {True: "helped", False: "not_helped", None: "unknown"}
 THEN = ("act", "dismiss", "keep")
+_BEFORE = timedelta(minutes=1)
+"""What led to an incident is told a moment before it is opened."""
 
 
 def open_asked(session: Session, wanted: Mapping[str, Any]) -> None:
@@ -40,7 +43,8 @@ def _incident(session: Session, incident_id: str) -> None:
     t = session.t
     try:
         incident: Json = session.api.get(f"/v1/incidents/{quote(incident_id, safe='')}")
-        events = session.reader.events(str(incident["run"]))
+        opened = instant(incident.get("opened_at")) or session.now()
+        events = session.reader.events_since(str(incident["run"]), opened - _BEFORE)
     except TrainmasterError as error:
         session.refusal(error)
         return
@@ -57,19 +61,25 @@ def _incident(session: Session, incident_id: str) -> None:
     )
     if incident.get("drill"):
         banner("info", t("incident.drill"))
-    lines = "".join(_chapter(session, each) for each in story(incident, events))
+    lines = "".join(_chapter(session, each, incident) for each in story(incident, events))
     st.html(f'<ol class="tm-story">{lines}</ol>')
     if incident.get("proposed"):
         _answer(session, incident)
 
 
-def _chapter(session: Session, chapter: Chapter) -> str:
+def _chapter(session: Session, chapter: Chapter, incident: Json) -> str:
+    t = session.t
     at = instant(chapter.at)
-    clock = session.t("incident.now") if at is None else session.formats.clock(at, session.now())
-    heading, because = escape(_heading(session, chapter)), escape(chapter.because)
+    clock = t("incident.now") if at is None else session.formats.clock(at, session.now())
+    lines = [chapter.because] if chapter.because else []
+    if chapter.part == "probation":
+        found = terms(incident.get("verification") or {})
+        lines += [t(f"incident.term.{each.name}", **each.values) for each in found]
+    lines += [t("incident.rejected", what=each) for each in chapter.rejected]
+    told = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return (
         f'<li data-part="{chapter.part}"><time>{escape(clock)}</time>'
-        f"<div><b>{heading}</b><p>{because}</p></div></li>"
+        f"<div><b>{escape(_heading(session, chapter))}</b>{told}</div></li>"
     )
 
 
@@ -85,6 +95,8 @@ def _heading(session: Session, chapter: Chapter) -> str:
         return t("incident.part.asked", action=chapter.kind)
     if chapter.part == "probation":
         return t("incident.part.probation")
+    if chapter.part == "answered":
+        return t("incident.part.answered", how=t.word("event", chapter.kind))
     return t("incident.part.end", how=t.word("incident.closed_as", chapter.kind))
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import streamlit as st
-import yaml
 
-from dashboard.charts.gantt import gantt_panel, span
-from dashboard.charts.panels import Panel
-from dashboard.data import Json
-from dashboard.formats import NOTHING, number
+from dashboard.plans import cluster_of
 from dashboard.session import Session
-from dashboard.views.run_pipeline import WORDS
-from dashboard.views.submit import example, tell_problems
-from dashboard.widgets.charts import charts
-from dashboard.widgets.table import Column, Row, cell, table
-from dashboard.widgets.text import banner, facts, section, title
-from trainmaster.errors import SpecError, TrainmasterError
+from dashboard.views import plan_answer, submit
+from dashboard.views.written import Sheet, write
+from dashboard.widgets.text import title
+from trainmaster.document import read
+from trainmaster.errors import Problem, SpecError, TrainmasterError
 
 SOURCES = ("connected", "cluster", "scenario")
 CLUSTER = """nodes:
@@ -26,144 +20,63 @@ CLUSTER = """nodes:
   - {name: slow, slots: 2, emulate: {speed: 0.5}}
 links:
   - {from: fast, to: slow, latency_ms: 2, mbps: 1000}
+  - {from: slow, to: fast, latency_ms: 2, mbps: 1000}
 """
-_KINDS = {"F": "forward", "B": "backward", "I": "input", "W": "weights"}
 
 
 def show(session: Session) -> None:
-    """Show the form, and below it the newest answer."""
+    """Show the question, and below it the newest answer."""
     t = session.t
     title(t("plan.title"), small=t("plan.lead"))
-    source = st.segmented_control(
-        t("plan.source"),
-        SOURCES,
-        default="cluster",
-        required=True,
-        format_func=lambda name: t(f"plan.source.{name}"),
-        key="plan-source",
+    source = str(
+        st.segmented_control(
+            t("plan.source"),
+            SOURCES,
+            default="cluster",
+            required=True,
+            format_func=lambda name: t(f"plan.source.{name}"),
+            key="plan-source",
+        )
     )
-    with st.form("plan"):
-        texts = _fields(session, str(source))
-        pressed = st.form_submit_button(t("plan.do"), type="primary")
-    if pressed:
-        st.session_state.pop("planned", None)
-        try:
-            with st.spinner(t("plan.doing")):
-                body = {name: _read(text) for name, text in texts.items()}
-                st.session_state["planned"] = session.patient_api.post("/v1/plan", body)
-        except yaml.YAMLError as error:
-            banner("bad", t("plan.no_yaml", why=str(error)))
-        except SpecError as error:
-            tell_problems(session, error, "rules.problems")
-        except TrainmasterError as error:
-            session.refusal(error)
-    found = st.session_state.get("planned")
-    if found is not None:
-        _tell(session, found)
+    body = _question(session, source)
+    if st.button(t("plan.do"), type="primary", key="plan-do", disabled=body is None):
+        assert body is not None, "the button is enabled only with a question"
+        plan_answer.ask(session, "plan", body)
+    spec = str((body or {}).get("spec") or "")
+    taken = plan_answer.show(session, "plan", spec=spec, may_take=source != "scenario")
+    if taken is not None:
+        submit.bring(session, taken)
 
 
-def _fields(session: Session, source: str) -> dict[str, str]:
-    """Return the name of each part of the question, and what was typed for it."""
+def _question(session: Session, source: str) -> dict[str, Any] | None:
+    """Return what the planner is to be asked; None while something is wrong with it."""
     t = session.t
     if source == "scenario":
-        scenario = st.text_area(t("plan.scenario"), height=320, key="plan-scenario")
-        return {"scenario": scenario or ""}
-    spec = st.text_area(t("submit.spec"), value=example(), height=320, key="plan-spec")
-    if source == "connected":
-        return {"spec": spec or ""}
-    cluster = st.text_area(t("plan.cluster"), value=CLUSTER, height=150, key="plan-cluster")
-    return {"spec": spec or "", "cluster": cluster or ""}
-
-
-def _read(text: str) -> Any:
-    return yaml.safe_load(text)
-
-
-def _tell(session: Session, found: Json) -> None:
-    t = session.t
-    facts(
-        [
-            (t("plan.step_time"), _seconds(found.get("step_time_s"))),
-            (t("plan.samples"), number(found.get("samples_per_s"), 3)),
-            (t("plan.bubble"), _share(found.get("bubble_ratio"))),
-            (t("plan.sync"), _share(found.get("exposed_sync_ratio"))),
-            (t("plan.bound"), _seconds(found.get("lower_bound_s"))),
-            (t("plan.exact"), t("plan.exact.yes" if found.get("exact") else "plan.exact.no")),
-        ]
-    )
-    for warning in found.get("warnings") or []:
-        banner("warn", str(warning))
-    section(t("plan.why"))
-    st.text("\n".join(f"• {line}" for line in found.get("why") or []))
-    panel = gantt(session, found.get("gantt") or {})
-    if panel is not None:
-        charts([panel], key="plan-gantt", revision="plan", t=t)
-    _rejected(session, found)
-    section(t("plan.plan"))
-    parallel = yaml.safe_dump(found.get("plan"), sort_keys=False, allow_unicode=True)
-    st.code(parallel, language="yaml")
-
-
-def gantt(session: Session, told: Json) -> Panel | None:
-    """Return the predicted step, with a line for each place of a pipeline; None without bars."""
-    bars: list[Json] = told.get("bars") or []
-    if not bars:
-        return None
-    lines: dict[tuple[int, int], dict[str, list[Any]]] = {}
-    for bar in bars:
-        columns = lines.setdefault(
-            (int(bar["pipeline"]), int(bar["stage"])),
-            {"kind": [], "stage": [], "number": [], "start_s": [], "end_s": []},
+        scenario = write(
+            session,
+            Sheet("plan-scenario", t("plan.scenario"), "", _mapping, "rules.problems", rows=16),
         )
-        columns["kind"].append(_KINDS.get(str(bar["kind"]), str(bar["kind"])))
-        columns["stage"].append(bar["stage"])
-        columns["number"].append(bar["micro_batch"])
-        columns["start_s"].append(bar["start_s"])
-        columns["end_s"].append(bar["end_s"])
-    ranks = [
-        {"rank": f"{pipeline}.{stage}", "actions": columns}
-        for (pipeline, stage), columns in sorted(lines.items())
-    ]
-    words = {name: session.t(f"pipeline.word.{name}") for name in WORDS}
-    words["rank"] = session.t("plan.place")
-    heading = session.t("plan.gantt")
-    return gantt_panel("predicted", heading, ranks, words=words, span_s=span(ranks))
-
-
-def _rejected(session: Session, found: Json) -> None:
-    t = session.t
-    rejected: list[Json] = found.get("rejected") or []
-    if not rejected:
-        return
-    section(t("plan.rejected"))
-    table(
-        [
-            Column("family", t("plan.family")),
-            Column("time", t("plan.step_time"), "right"),
-            Column("because", t("column.because")),
-        ],
-        [
-            Row(
-                str(place),
-                {
-                    "family": cell(
-                        str(each.get("family")), title=json.dumps(each.get("plan"))[:500]
-                    ),
-                    "time": _seconds(each.get("step_time_s")),
-                    "because": str(each.get("because") or ""),
-                },
-            )
-            for place, each in enumerate(rejected)
-        ],
-        key="plan-rejected",
-        caption=t("plan.rejected"),
-        empty="",
+        return None if scenario.meaning is None else {"scenario": scenario.meaning}
+    spec = write(session, submit.sheet(session, "plan-spec", submit.planned()))
+    if source == "connected":
+        return None if spec.meaning is None else {"spec": spec.text}
+    begins = session.memory.get("plan-cluster", CLUSTER)
+    if st.button(t("plan.fetch"), key="plan-fetch", help=t("plan.fetch.help")):
+        try:
+            begins = session.memory["plan-cluster"] = cluster_of(session.reader.nodes())
+        except TrainmasterError as error:
+            session.refusal(error)
+    cluster = write(
+        session,
+        Sheet("plan-cluster", t("plan.cluster"), begins, _mapping, "rules.problems", rows=8),
     )
+    if spec.meaning is None or cluster.meaning is None:
+        return None
+    return {"spec": spec.text, "cluster": cluster.meaning}
 
 
-def _seconds(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4g} s"
-
-
-def _share(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{ratio:.1%}"
+def _mapping(text: str) -> dict[str, Any]:
+    found = read(text)
+    if not isinstance(found.value, dict):
+        raise SpecError([Problem("", "must be a mapping of keys to values", found.line(()))])
+    return found.value

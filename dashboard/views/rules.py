@@ -10,10 +10,12 @@ import streamlit as st
 from dashboard import states
 from dashboard.data import Json
 from dashboard.session import Session
+from dashboard.sought import holds
 from dashboard.views import go, rule_dialog
 from dashboard.widgets.table import Column, Row, action, actions, cell, table
 from dashboard.widgets.text import title
 
+MODES = ("observe", "ask", "act")
 COMMANDS = """trainmaster rules add FILE
 trainmaster rules edit NAME --set mode=act"""
 
@@ -21,17 +23,24 @@ trainmaster rules edit NAME --set mode=act"""
 def show(session: Session) -> None:
     """Show all rules and how to change them."""
     title(session.t("rules.title"), small=session.t("rules.lead"))
-    wanted = go.dialog_asked()
+    wanted = go.dialog_asked() or _linked()
     if wanted is not None and wanted["kind"] == "rule":
-        rule_dialog.open_for(session, wanted["about"])
+        rule_dialog.open_for(session, wanted["about"], wanted["detail"])
     if st.button(session.t("rules.add"), disabled=session.role == "viewer"):
         go.to_dialog("rule", "")
-    session.live(lambda: _rules(session), key="rules", every_s=session.refresh_s)
+    sought = st.text_input(session.t("rules.sought"), key="rules-sought") or ""
+    session.live(lambda: _rules(session, sought), key="rules", every_s=session.refresh_s)
     st.text(session.t("rules.how"))
     st.code(COMMANDS, language="bash")
 
 
-def _rules(session: Session) -> None:
+def _linked() -> dict[str, str] | None:
+    """Return the rule that the address names, once, and the run that it is to be tried on."""
+    rule, run = st.query_params.pop("rule", None), st.query_params.pop("try", "")
+    return None if rule is None else {"kind": "rule", "about": str(rule), "detail": str(run)}
+
+
+def _rules(session: Session, sought: str) -> None:
     t = session.t
     columns = [
         Column("rule", t("column.rule")),
@@ -46,7 +55,11 @@ def _rules(session: Session) -> None:
         session.tell_refused("rules")
         pressed = table(
             columns,
-            [_row(session, rule) for rule in session.reader.rules()],
+            [
+                _row(session, rule)
+                for rule in session.reader.rules()
+                if holds(json.dumps(rule, ensure_ascii=False), sought)
+            ],
             key="rules-table",
             caption=t("rules.title"),
             empty=t("rules.empty"),
@@ -55,8 +68,11 @@ def _rules(session: Session) -> None:
         return
     if pressed.verb == "edit":
         go.to_dialog("rule", pressed.id)
-    path = f"/v1/rules/{quote(pressed.id, safe='')}/{pressed.verb}"
-    session.act("rules", lambda: session.api.post(path, {}))
+    path = f"/v1/rules/{quote(pressed.id, safe='')}"
+    if pressed.verb in MODES:
+        session.act("rules", lambda: session.api.patch(path, {"set": {"mode": pressed.verb}}))
+    else:
+        session.act("rules", lambda: session.api.post(f"{path}/{pressed.verb}", {}))
     st.rerun(scope="fragment")
 
 
@@ -79,7 +95,18 @@ def _row(session: Session, rule: Json) -> Row:
                 tone="good" if enabled else "quiet",
                 sub=f"{shown.icon} {t.word('severity', severity)}",
             ),
-            "mode": t.word("rules.mode", str(rule.get("mode"))),
+            "mode": actions(
+                *(
+                    action(
+                        mode,
+                        t.word("rules.mode", mode),
+                        disabled=looks_only or mode == rule.get("mode"),
+                        title=t(f"rules.mode.help.{mode}"),
+                        kind="tm-chosen" if mode == rule.get("mode") else "",
+                    )
+                    for mode in MODES
+                )
+            ),
             "when": cell(
                 f"{rule.get('metric')} · {told(rule.get('when') or {}, 'condition')}",
                 sub=t("rules.for", what=plain(rule["for"])) if rule.get("for") else "",

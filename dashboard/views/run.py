@@ -7,17 +7,29 @@ from html import escape
 import streamlit as st
 
 from dashboard import states
+from dashboard.coming import Coming, coming
 from dashboard.data import Json
+from dashboard.fleet import eta_s
 from dashboard.formats import NOTHING, instant, number, ratio_of
 from dashboard.session import Session
-from dashboard.views import run_charts, run_dialogs, run_sections, run_steering
+from dashboard.views import (
+    run_charts,
+    run_checkpoints,
+    run_dialogs,
+    run_sections,
+    run_steering,
+    run_stop,
+)
 from dashboard.views.fleet import newest_point
+from dashboard.widgets.addressed import segments
 from dashboard.widgets.text import banner, facts, title
 from trainmaster.errors import TrainmasterError
 
 STALE_AFTER_S = 30.0
 RECOVERY_CHECK_S = 3.0
 SETTLES_WITHIN_S = 15.0
+BELOW = "below"
+"""Names the place of the sections within the page."""
 SECTIONS = ("checkpoints", "pipeline", "events", "alerts", "ranks", "logs", "spec")
 
 
@@ -34,30 +46,34 @@ def show(session: Session) -> None:
         _unreadable(session, run_id, error)
         return
     run_dialogs.open_asked(session, run_id)
+    session.live(
+        lambda: run_stop.waiting(session, run_id),
+        key="stop-waiting",
+        every_s=run_stop.every_s(session, run_id),
+    )
     every_s = session.refresh_s if moves(session, run) else None
     session.live(
         lambda: _head(session, run_id, moving=every_s is not None), key="head", every_s=every_s
     )
     session.live(lambda: run_charts.show(session, run_id), key="charts", every_s=every_s)
-    section = st.segmented_control(
+    run_charts.offer(session, run_id)
+    st.html(f'<div id="{BELOW}"></div>')
+    section = segments(
         t("run.sections"),
         SECTIONS,
-        default="checkpoints",
-        required=True,
-        format_func=lambda name: t(f"run.section.{name}"),
-        key="section",
-        label_visibility="collapsed",
+        name="section",
+        words=lambda name: t(f"run.section.{name}"),
+        hidden_label=True,
     )
-    session.live(
-        lambda: run_sections.show(session, run_id, str(section)), key="below", every_s=every_s
-    )
+    session.live(lambda: run_sections.show(session, run_id, section), key="below", every_s=every_s)
 
 
 def moves(session: Session, run: Json) -> bool:
     """Whether anything may still change: by itself, because of what was asked here, or because the
     last facts of a run that has just ended are still on their way.
     """
-    if run["state"] not in states.TERMINAL or run_steering.desk(session, run["id"]).waits:
+    asked = run_steering.desk(session, run["id"]).waits or run_checkpoints.waits(session)
+    if run["state"] not in states.TERMINAL or asked:
         return True
     since = instant(run.get("state_since"))
     return since is not None and (session.now() - since).total_seconds() < SETTLES_WITHIN_S
@@ -67,6 +83,10 @@ def _unreadable(session: Session, run_id: str, error: TrainmasterError) -> None:
     """Say why the run cannot be shown, and look again by itself where that can help."""
     session.refusal(error)
     if not error.retryable:
+        st.html(
+            f'<a href="{escape(session.link(""), quote=True)}" target="_self">'
+            f"{escape(session.t('run.unknown'))}</a>"
+        )
         return
 
     def look_again() -> None:
@@ -83,8 +103,9 @@ def _head(session: Session, run_id: str, *, moving: bool) -> None:
     with session.guarded():
         run = session.reader.run(run_id)
         _summary(session, run)
+        run_steering.others(session, run_id)
         run_steering.buttons(session, run)
-        run_steering.asked(session, run_id)
+        run_steering.asked(session, run)
         if moving != (session.refresh_s is not None and moves(session, run)):
             st.rerun()
 
@@ -95,8 +116,10 @@ def _summary(session: Session, run: Json) -> None:
     because = str(run.get("because") or "")
     st.html(
         f'<div class="tm-head">{states.state_html(str(run["state"]), t)}'
-        f"<span>{escape(because)}</span></div>"
+        f"<span>{escape(because)}</span>"
+        f'<a class="tm-jump" href="#{BELOW}">{escape(t("run.jump"))}</a></div>'
     )
+    _next(session, run)
     firing = [
         alert for alert in session.reader.alerts(str(run["id"])) if alert.get("state") == "firing"
     ]
@@ -125,6 +148,30 @@ def _summary(session: Session, run: Json) -> None:
     )
 
 
+def _next(session: Session, run: Json) -> None:
+    """Say what happens next without a person."""
+    reader = session.reader
+    nodes = reader.nodes() if run["state"] == "unreachable" else []
+    told = coming(run, reader.incidents(str(run["id"])), nodes)
+    if told:
+        lines = " ".join(escape(_sentence(session, each)) for each in told)
+        st.html(f'<p class="tm-next"><b>{escape(session.t("next.title"))}</b> {lines}</p>')
+
+
+def _sentence(session: Session, each: Coming) -> str:
+    t, formats = session.t, session.formats
+    words = dict(each.words)
+    if "then" in words:
+        words["then"] = t.word("incident.then", words["then"])
+    return t(
+        f"next.{each.kind}",
+        **words,
+        step=number(each.step),
+        at=formats.clock(instant(each.at), session.now()),
+        time=formats.duration(each.seconds),
+    )
+
+
 def freshness(session: Session, run: Json) -> str:
     """Return how old the newest point is, and whether that is as it should be."""
     newest = newest_point(run)
@@ -138,16 +185,5 @@ def freshness(session: Session, run: Json) -> str:
 
 
 def _remaining(session: Session, run: Json) -> str:
-    """Return how long the rest takes at the pace of the current attempt, while it runs."""
-    attempts = run.get("attempts") or []
-    if run["state"] != "running" or not attempts:
-        return NOTHING
-    attempt = max(attempts, key=lambda each: int(each["generation"]))
-    started, first = instant(attempt.get("started_at")), attempt.get("first_step")
-    newest, step, target = newest_point(run), run.get("step"), run.get("target_steps")
-    if started is None or first is None or newest is None or not step or not target:
-        return NOTHING
-    steps = step - first + 1
-    if steps < 2:
-        return NOTHING
-    return session.formats.duration((target - step) * (newest - started).total_seconds() / steps)
+    left = eta_s(run, session.now())
+    return NOTHING if left is None else session.formats.duration(left)

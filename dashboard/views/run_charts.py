@@ -1,72 +1,117 @@
-"""The live charts of a run: what is read for them, and which panels come of it."""
+"""The live charts of a run: what is read for them, over which axis, and in which window."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import streamlit as st
 
-from dashboard.charts.heat import heat_panel
-from dashboard.charts.marks import alert_marks, generation_marks
-from dashboard.charts.panels import Panel, rank_panel, run_panel
-from dashboard.charts.series import Series, extent, lineage
-from dashboard.data import Json
+from dashboard.charts.axis import KINDS, Axis, Window, read_window, window_text
+from dashboard.charts.series import Series, extent, lineage, surviving
+from dashboard.data import MOST_POINTS, Json
+from dashboard.exported import run_csv
+from dashboard.figures import figures, figures_text
+from dashboard.formats import number
 from dashboard.session import Session
 from dashboard.tails import Wanted, read_all
-from dashboard.widgets.charts import charts
-from trainmaster.metrics import BY_NAME, DERIVED
+from dashboard.views import link_panels, run_panels
+from dashboard.views.run_panels import HEAT_METRICS, PARTS, RANK_METRICS, RUN_METRICS, STEP_TIME
+from dashboard.widgets.addressed import segments
+from dashboard.widgets.charts import charts, told_window
+from dashboard.windows import read_stretches
 
-RUN_METRICS = ("loss", "grad_norm", "tokens_per_s")
-RANK_METRICS = (
-    "utilization_ratio",
-    "memory_used_ratio",
-    "bubble_ratio",
-    "latency_ms",
-    "bandwidth_bytes_per_s",
-)
-WORDS = (
-    "surviving",
-    "abandoned",
-    "non_finite",
-    "step",
-    "generation",
-    "rank",
-    "empty",
-    "median",
-    "smoothed",
-)
-_RATIOS = {"utilization_ratio", "memory_used_ratio", "bubble_ratio"}
-_POSITIVE = {"loss", "grad_norm"}
 SMOOTHING: Mapping[str, float] = {"off": 0.0, "some": 0.9, "much": 0.99}
-_MEBI = 1 << 20
+MOST_RANK_POINTS = 8 * MOST_POINTS
+"""Of one metric, all ranks together."""
+LEAST_RANK_POINTS = 200
+STEPS_IN_ADDRESS = "steps"
 
 
 def show(session: Session, run_id: str) -> None:
     """Show the charts of a run."""
     with session.guarded(quiet=True):
         run = session.reader.run(run_id)
-        tails = session.memory.setdefault("tails", {})
-        ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
-        wanted = [
-            *(Wanted(metric, all_generations=True) for metric in RUN_METRICS),
-            *(Wanted(metric, rank) for metric in RANK_METRICS for rank in ranks),
-        ]
-        found = read_all(session.reader, tails, run, wanted)
-        series = dict(zip(wanted, found, strict=True))
-        panels = [
-            *_run_panels(session, run, series),
-            *_rank_panels(session, run, series),
-            *_heat(session, ranks, series),
-        ]
         _choices(session)
-        charts(panels, key=f"charts-{run_id}", revision=run_id, t=session.t)
+        kind = str(st.session_state.get("axis") or KINDS[0])
+        reference = _whole(session, run, [_reference(kind)])[_reference(kind)]
+        axis = Axis(kind, _alive(reference, run), session.formats.zone)  # type: ignore[arg-type]
+        revision = f"{run_id}/{kind}"
+        key = f"charts-{run_id}"
+        window = _window(key, revision, axis)
+        ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
+        wanted = _wanted(kind, ranks)
+        told: dict[str, str] = {}
+        if window is None:
+            series = _whole(session, run, wanted)
+        else:
+            series, told = _stretch(session, run, wanted, window)
+        nodes = session.reader.nodes()
+        drawing = run_panels.Drawing(
+            run=run,
+            axis=axis,
+            extent=extent([reference]),
+            log=bool(st.session_state.get("log")),
+            keep=SMOOTHING[str(st.session_state.get("smoothing") or "off")],
+            revision=revision,
+        )
+        links = link_panels.of_run(session, run, nodes)
+        panels = [
+            *run_panels.of_run(session, drawing, series, nodes),
+            run_panels.happened(session, drawing),
+            *run_panels.of_ranks(session, drawing, series),
+            *run_panels.heat(session, ranks, series),
+            *links,
+        ]
+        if window is not None:
+            _tell_window(session, window)
+        for panel in panels:
+            panel["figures"] = told.get(str(panel["id"]), "")
+        charts(
+            panels,
+            key=key,
+            revision=revision,
+            window=axis.extent(window),
+            t=session.t,
+        )
+        if len(link_panels.nodes_of(run)) > 1 and not links:
+            st.caption(session.t("links.unknown"))
+        session.memory[_drawn(run_id)] = series
+
+
+def offer(session: Session, run_id: str) -> None:
+    """Offer what is drawn as a table, and say how all points are had.
+
+    Stands outside of what is shown again and again: each showing of a button to save revokes what
+    the one before would have saved, also under the press.
+    """
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.download_button(
+            session.t("compare.export.drawn"),
+            data=lambda: run_csv(session.memory.get(_drawn(run_id), {})),
+            file_name=f"{run_id}.csv",
+            mime="text/csv",
+            on_click="ignore",
+            key="run-export",
+        )
+        st.caption(session.t("charts.export.all"))
+        st.code(f"trainmaster export {run_id} --format csv --out {run_id}.csv", language="bash")
+
+
+def _drawn(run_id: str) -> str:
+    """Return under which name the session remembers what was drawn last of the run."""
+    return f"drawn-{run_id}"
+
+
+def _tell_window(session: Session, window: Window) -> None:
+    first, last = (number(step) for step in window)
+    st.caption(session.t("charts.window", first=first, last=last))
 
 
 def _choices(session: Session) -> None:
-    """Let the reader choose how curves are drawn; what is chosen holds from the next look on."""
+    """Let the reader choose how curves are drawn."""
     t = session.t
     with st.container(horizontal=True, vertical_alignment="bottom"):
+        segments(t("charts.axis"), KINDS, name="axis", words=lambda name: t(f"charts.axis.{name}"))
         st.segmented_control(
             t("charts.smoothing"),
             list(SMOOTHING),
@@ -78,100 +123,62 @@ def _choices(session: Session) -> None:
         st.toggle(t("charts.log"), key="log")
 
 
-def _run_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -> list[Panel]:
-    attempts = run.get("attempts") or []
-    survivors = lineage(attempts)
-    marks = [
-        *generation_marks(attempts, session.t("charts.generation_mark")),
-        *alert_marks(session.reader.alerts(run["id"])),
-    ]
+def _reference(kind: str) -> Wanted:
+    return Wanted("loss", all_generations=True, tokens=kind == "tokens")
+
+
+def _alive(reference: Series, run: Json) -> Series:
+    return reference.where(surviving(reference, lineage(run.get("attempts") or [])))
+
+
+def _wanted(kind: str, ranks: Sequence[int]) -> list[Wanted]:
+    tokens = kind == "tokens"
+    points = max(LEAST_RANK_POINTS, min(MOST_POINTS, MOST_RANK_POINTS // max(1, len(ranks))))
     return [
-        run_panel(
-            metric,
-            session.t(f"metric.{metric}"),
-            unit(metric),
-            series[Wanted(metric, all_generations=True)],
-            survivors,
-            words=words(session),
-            marks=marks,
-            extent=extent(series.values()),
-            log=bool(st.session_state.get("log")) and metric in _POSITIVE,
-            keep=SMOOTHING[str(st.session_state.get("smoothing") or "off")],
-            revision=str(run["id"]),
-        )
-        for metric in RUN_METRICS
+        *(Wanted(metric, all_generations=True, tokens=tokens) for metric in RUN_METRICS),
+        *(Wanted(metric, tokens=tokens) for metric in (STEP_TIME, *PARTS)),
+        *(
+            Wanted(metric, rank, points=points, tokens=tokens)
+            for metric in HEAT_METRICS
+            for rank in ranks
+        ),
     ]
 
 
-def _rank_panels(session: Session, run: Json, series: Mapping[Wanted, Series]) -> list[Panel]:
-    marks = generation_marks(run.get("attempts") or [], session.t("charts.generation_mark"))
-    return [
-        rank_panel(
-            metric,
-            session.t(f"metric.{metric}"),
-            unit(metric),
-            {
-                wanted.rank: _scaled(found, metric)
-                for wanted, found in series.items()
-                if wanted.metric == metric and wanted.rank is not None
-            },
-            words=words(session),
-            marks=marks,
-            extent=extent(series.values()),
-            ratio=metric in _RATIOS,
-            revision=str(run["id"]),
-        )
-        for metric in RANK_METRICS
-    ]
+def _whole(session: Session, run: Json, wanted: Sequence[Wanted]) -> dict[Wanted, Series]:
+    tails = session.memory.setdefault("tails", {})
+    return dict(zip(wanted, read_all(session.reader, tails, run, wanted), strict=True))
 
 
-def _heat(session: Session, ranks: Sequence[int], series: Mapping[Wanted, Series]) -> list[Panel]:
-    """Return the newest values of all ranks side by side, where there are several."""
-    if len(ranks) < 2:
-        return []
-    rows = [session.t(f"metric.{metric}") for metric in RANK_METRICS]
-    values = np.full((len(RANK_METRICS), len(ranks)), np.nan)
-    for row, metric in enumerate(RANK_METRICS):
-        for column, rank in enumerate(ranks):
-            values[row, column] = _scaled(series[Wanted(metric, rank)], metric).newest()
-    texts = [
-        [_told(value, metric) for value in line]
-        for metric, line in zip(RANK_METRICS, values, strict=True)
-    ]
-    columns = [f"{session.t('charts.rank')} {rank}" for rank in ranks]
-    title = session.t("charts.heat")
-    return [heat_panel("heat", title, rows, columns, values, texts, words=words(session))]
-
-
-def _told(value: float, metric: str) -> str:
-    if not np.isfinite(value):
-        return ""
-    return f"{value:.0%}" if metric in _RATIOS else f"{value:.3g} {unit(metric)}"
-
-
-def _scaled(series: Series, metric: str) -> Series:
-    if metric != "bandwidth_bytes_per_s":
-        return series
-    return Series(
-        series.generations,
-        series.steps,
-        series.values / _MEBI,
-        series.measured,
-        series.downsampled,
+def _stretch(
+    session: Session, run: Json, wanted: Sequence[Wanted], window: Window
+) -> tuple[dict[Wanted, Series], dict[str, str]]:
+    """Return the series within a window, and for each panel the exact figures of it."""
+    kept = session.memory.setdefault("stretches", {})
+    found = dict(
+        zip(wanted, read_stretches(session.reader, kept, run, wanted, window), strict=True)
     )
+    told = {}
+    for metric in (*RUN_METRICS, *RANK_METRICS):
+        of_ranks = metric in RANK_METRICS
+        each = [
+            (wanted.rank, stretch.statistics)
+            for wanted, stretch in found.items()
+            if wanted.metric == metric and (wanted.rank is not None) == of_ranks
+        ]
+        told[metric] = figures_text(figures(each, scale=run_panels.scale(metric)), session.t)
+    return {each: stretch.series for each, stretch in found.items()}, told
 
 
-def unit(metric: str) -> str:
-    """Return the unit in which a metric is drawn."""
-    if metric in _RATIOS:
-        return "%"
-    if metric == "bandwidth_bytes_per_s":
-        return "MiB/s"
-    if metric == "grad_norm":
-        return "L2"
-    return (BY_NAME.get(metric) or DERIVED[metric]).unit
-
-
-def words(session: Session) -> dict[str, str]:
-    """Return what panels say, in the reader's language."""
-    return {name: session.t(f"charts.{name}") for name in WORDS}
+def _window(key: str, revision: str, axis: Axis) -> Window | None:
+    """Return the steps that are zoomed into: as the charts tell them, else as the address does."""
+    told = told_window(key, revision)
+    if told is None:
+        return read_window(st.query_params.get(STEPS_IN_ADDRESS))
+    window = None if not told else axis.steps_within(*told)
+    named = st.query_params.get(STEPS_IN_ADDRESS)
+    if window is None and named is not None:
+        del st.query_params[STEPS_IN_ADDRESS]
+    elif window is not None and named != window_text(window):
+        st.query_params[STEPS_IN_ADDRESS] = window_text(window)
+    return window

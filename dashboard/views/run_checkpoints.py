@@ -12,13 +12,13 @@ from dashboard.data import Json
 from dashboard.formats import NOTHING, instant, number, size
 from dashboard.session import Session
 from dashboard.steering import verb
-from dashboard.views import go
+from dashboard.views import checkpoint_comparison, go
 from dashboard.widgets.table import Cell, Column, Row, action, actions, cell, table
 from dashboard.widgets.text import banner
 from trainmaster.errors import TrainmasterError
 
 _RESTORABLE = frozenset({"committed", "trusted"})
-_GONE = frozenset({"writing", "retired"})
+_GONE = checkpoint_comparison.GONE
 _MOST_PROBLEMS = 5
 
 
@@ -39,17 +39,22 @@ def show(session: Session, run: Json) -> None:
     session.tell_refused("checkpoints")
     _readings(session)
     goes = _verdicts(session, run_id)
+    checkpoints = session.reader.checkpoints(run_id)
     pressed = table(
         columns,
-        [_row(session, run, each, goes) for each in session.reader.checkpoints(run_id)],
+        [_row(session, run, each, goes) for each in checkpoints],
         key=f"checkpoints-{run_id}",
         caption=t("run.section.checkpoints"),
         empty=t("checkpoints.empty"),
     )
     if pressed is None:
+        checkpoint_comparison.show(session, checkpoints)
         return
-    if pressed.verb == "restore":
-        go.to_dialog("restore", run_id, pressed.id)
+    if pressed.verb in {"restore", "export"}:
+        go.to_dialog(pressed.verb, run_id, pressed.id)
+    if pressed.verb == "compare":
+        checkpoint_comparison.begin(pressed.id)
+        st.rerun(scope="fragment")
     path = f"/v1/checkpoints/{quote(pressed.id, safe='')}/{pressed.verb}"
     if pressed.verb == "verify":
         session.act("checkpoints", lambda: _have_read(session, pressed.id, path))
@@ -70,20 +75,27 @@ def _verdicts(session: Session, run_id: str) -> Mapping[str, str]:
 
 
 def _have_read(session: Session, checkpoint: str, path: str) -> None:
-    chore = session.api.post(path, {})
-    session.memory.setdefault("readings", {})[checkpoint] = str(chore["id"])
+    session.memory.setdefault("readings", {})[checkpoint] = session.api.post(path, {})
+
+
+def waits(session: Session) -> bool:
+    """Whether a node is still to tell what was asked here about checkpoints."""
+    readings: dict[str, Json] = session.memory.get("readings", {})
+    due = any(chore.get("state") != "applied" for chore in readings.values())
+    return due or checkpoint_comparison.waits(session)
 
 
 def _readings(session: Session) -> None:
     """Tell how far the checkpoints that were to be read here have come, and what was found."""
     t = session.t
-    readings: dict[str, str] = session.memory.get("readings", {})
-    for checkpoint, chore_id in list(readings.items()):
+    readings: dict[str, Json] = session.memory.get("readings", {})
+    for checkpoint in list(readings):
         try:
-            chore = session.reader.get(f"/v1/requests/{quote(chore_id, safe='')}")
+            chore = _newest(session, readings[checkpoint])
         except TrainmasterError:
             del readings[checkpoint]
             continue
+        readings[checkpoint] = chore
         if chore.get("state") != "applied":
             banner("info", t("checkpoints.reading", checkpoint=checkpoint))
         elif chore.get("ok"):
@@ -91,6 +103,14 @@ def _readings(session: Session) -> None:
         else:
             found = "; ".join(map(_problem, (chore.get("findings") or [])[:_MOST_PROBLEMS]))
             banner("bad", t("checkpoints.read_badly", checkpoint=checkpoint, found=found))
+
+
+def _newest(session: Session, chore: Json) -> Json:
+    """Return a chore as far as it has come."""
+    if chore.get("state") == "applied":
+        return chore
+    found: Json = session.reader.get(f"/v1/requests/{quote(str(chore['id']), safe='')}")
+    return found
 
 
 def _problem(finding: Json | str) -> str:
@@ -170,6 +190,8 @@ def _buttons(session: Session, run: Json, checkpoint: Json) -> Cell:
             disabled=looks_only or state in _GONE,
             title=t("checkpoints.verify.help"),
         ),
+        action("export", t("checkpoints.export"), disabled=state in _GONE),
+        action("compare", t("checkpoints.compare"), disabled=state in _GONE),
         action(
             "unpin" if pinned else "pin",
             t("checkpoints.unpin" if pinned else "checkpoints.pin"),

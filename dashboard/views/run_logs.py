@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard.data import Json
 from dashboard.session import Session
 from dashboard.sought import holds
+from dashboard.widgets.addressed import selection
 from dashboard.widgets.text import banner
 from trainmaster.errors import NotFoundError
 
@@ -20,12 +21,12 @@ def show(session: Session, run: Json) -> None:
     """Show the log of one rank of the newest generation."""
     t = session.t
     run_id = str(run["id"])
-    ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
+    ranks = [str(rank["rank"]) for rank in run.get("ranks") or []]
     if not ranks:
         st.text(t("ranks.empty"))
         return
     with st.container(horizontal=True):
-        rank = st.selectbox(t("column.rank"), ranks, key="log-rank", width=140)
+        rank = selection(t("column.rank"), ranks, name="rank", width=140)
         tail = st.selectbox(t("logs.tail"), TAILS, key="log-tail", width=140)
         sought = st.text_input(t("logs.sought"), key="log-sought") or ""
     try:

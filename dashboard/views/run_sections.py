@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 import yaml
 
-from dashboard.data import Json
+from dashboard.data import MOST_EVENTS, Json
+from dashboard.digests import digests, environment_told
 from dashboard.formats import NOTHING, instant, number
 from dashboard.session import Session
 from dashboard.views import alerts, run_checkpoints, run_logs, run_pipeline
-from dashboard.widgets.table import Column, Row, table
+from dashboard.widgets.table import Column, Row, cell, table
+from dashboard.widgets.text import section
 
 _MOST_DETAILS = 6
 _LONGEST_DETAIL = 60
@@ -29,7 +31,9 @@ def show(session: Session, run_id: str, name: str) -> None:
 
 def _events(session: Session, run: Json) -> None:
     t, now = session.t, session.now()
-    everything = st.toggle(t("events.all"), key="events-all")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        everything = st.toggle(t("events.all"), key="events-all")
+        most = MOST_EVENTS * 5 if st.toggle(t("events.more"), key="events-more") else MOST_EVENTS
     columns = [
         Column("at", t("column.time"), "right"),
         Column("kind", t("column.what")),
@@ -48,7 +52,7 @@ def _events(session: Session, run: Json) -> None:
                 "actor": str(event.get("actor") or ""),
             },
         )
-        for event in session.reader.events(str(run["id"]))
+        for event in session.reader.events(str(run["id"]), most=most)
         if everything or event.get("kind") not in _TOLD_BY_EACH
     ]
     table(
@@ -116,9 +120,30 @@ def _ranks(session: Session, run: Json) -> None:
 
 
 def _spec(session: Session, run: Json) -> None:
+    t = session.t
+    section(t("made.title"))
+    table(
+        [Column("part", t("made.part")), Column("digest", "SHA-256")],
+        [
+            Row(
+                part,
+                {
+                    "part": cell(
+                        t(f"made.{part}"),
+                        sub=environment_told(run) if part == "environment" else "",
+                    ),
+                    "digest": cell(digest, code=True),
+                },
+            )
+            for part, digest in digests(run).items()
+        ],
+        key=f"made-{run['id']}",
+        caption=t("made.title"),
+        empty=t("made.empty"),
+    )
     for name in ("spec", "plan"):
         if run.get(name):
-            st.text(session.t(f"run.{name}"))
+            st.text(t(f"run.{name}"))
             st.code(yaml.safe_dump(run[name], sort_keys=False, allow_unicode=True), "yaml")
 
 

@@ -14,6 +14,7 @@ from dashboard.widgets.text import banner, section, title
 from trainmaster.errors import TrainmasterError
 
 ROLES = ("viewer", "operator", "admin", "agent")
+KEPT = ("samples_exact_days", "samples_days", "scrub_days")
 LIVES_S = {"1d": 86_400.0, "30d": 30 * 86_400.0, "1y": 365 * 86_400.0, "never": None}
 
 
@@ -24,6 +25,12 @@ def show(session: Session) -> None:
     section(t("settings.channels"))
     with session.guarded():
         _channels(session)
+    section(t("settings.retention"))
+    with session.guarded(quiet=True):
+        _retention(session)
+    section(t("settings.roles"))
+    st.text("\n".join(f"{t(f'role.{name}')}: {t(f'settings.roles.{name}')}" for name in ROLES))
+    st.caption(t("settings.language"))
     section(t("settings.tokens"))
     if session.role != "admin":
         st.text(t("settings.tokens.admin"))
@@ -71,6 +78,38 @@ def _channels(session: Session) -> None:
         if session.act("channels", lambda: session.patient_api.post(path, {})):
             session.memory["channel-sent"] = pressed.id
         st.rerun()
+
+
+def _retention(session: Session) -> None:
+    """Show what the control plane keeps for how long, and where that is set."""
+    t = session.t
+    kept: Json = session.reader.get("/v1/about").get("retention") or {}
+    rows = []
+    for name in KEPT:
+        days = kept.get(name)
+        without_end = t(f"settings.zero.{name}") if days == 0 else NOTHING
+        rows.append(
+            Row(
+                name,
+                {
+                    "what": t(f"settings.kept.{name}"),
+                    "days": t("settings.days", days=days) if days else without_end,
+                    "set": cell(f"TRAINMASTER_{name.upper()}", code=True),
+                },
+            )
+        )
+    table(
+        [
+            Column("what", t("column.kept")),
+            Column("days", t("column.for_long"), "right"),
+            Column("set", t("column.set_by")),
+        ],
+        rows,
+        key="retention-table",
+        caption=t("settings.retention"),
+        empty="",
+    )
+    st.caption(t("settings.retention.checkpoints"))
 
 
 def _tokens(session: Session) -> None:

@@ -10,7 +10,19 @@ import streamlit as st
 
 from dashboard.i18n import LANGUAGES
 from dashboard.session import REFRESH_S, Session, open_session
-from dashboard.views import alerts, audit, compare, fleet, nodes, plan, rules, run, settings, submit
+from dashboard.views import (
+    alerts,
+    audit,
+    compare,
+    fleet,
+    nodes,
+    plan,
+    rules,
+    run,
+    settings,
+    submit,
+    tour,
+)
 from trainmaster.errors import UserError
 
 _VIEWS: tuple[tuple[str, str, str, Callable[[Session], None]], ...] = (
@@ -87,6 +99,7 @@ def _sidebar(session: Session) -> None:
             format_func=lambda choice: t(f"sidebar.refresh.{choice}"),
             key="refresh",
         )
+        tour.button(session)
         role = t("sidebar.role", role=t(f"role.{session.role}")) if session.role else ""
         st.caption(role)
         st.html(f'<a href="/auth/logout" target="_self">{t("sidebar.logout")}</a>')

@@ -1,7 +1,9 @@
 // A grid of Plotly charts in one component. Plotly.react keeps each chart's DOM node, so neither zoom nor pointer is
-// lost when new points arrive. All charts of a grid share one range of steps, but those that
-// stand alone. Texts go in as text, never as HTML.
+// lost when new points arrive. All charts of a grid share one range and one pointer, but those that
+// stand alone. A zoom is told to the server, which answers with the points of that window. Texts go in as text,
+// never as HTML.
 const grids = new WeakMap();
+const TOLD_AFTER_MS = 120;
 
 function plotly(source) {
   if (window.Plotly) return Promise.resolve(window.Plotly);
@@ -67,8 +69,26 @@ function relayout(grid, id, change) {
   const others = [...grid.panels.keys()]
     .filter((other) => other !== id && !grid.panels.get(other).plot.hidden && !grid.panels.get(other).panel.alone);
   const update = grid.range ? { "xaxis.range": [...grid.range], "xaxis.autorange": false } : { "xaxis.autorange": true };
+  clearTimeout(grid.telling);
+  grid.telling = setTimeout(() => grid.tell("window", { range: grid.range, revision: grid.revision }), TOLD_AFTER_MS);
   Promise.all(others.map((other) => grid.Plotly.relayout(grid.panels.get(other).plot, update)))
     .finally(() => { grid.moving = false; });
+}
+
+// The same place in every chart: what the others were there is seen without moving the pointer.
+function point(grid, id, event) {
+  if (grid.pointing || grid.panels.get(id)?.panel.alone) return;
+  const x = event?.xvals?.[0] ?? event?.points?.[0]?.x;
+  cancelAnimationFrame(grid.pointer);
+  grid.pointer = requestAnimationFrame(() => {
+    grid.pointing = true;
+    for (const [other, { plot, panel, drawn }] of grid.panels) {
+      if (other === id || panel.alone || panel.wide || !drawn || plot.hidden) continue;
+      if (x === undefined) grid.Plotly.Fx.unhover(plot);
+      else grid.Plotly.Fx.hover(plot, { xval: plot._fullLayout.xaxis.d2c(x) }, ["xy"]);
+    }
+    grid.pointing = false;
+  });
 }
 
 function addPanel(grid, id) {
@@ -77,10 +97,11 @@ function addPanel(grid, id) {
   const caption = element("figcaption", "tm-panel-title");
   const plot = element("div", "tm-plot");
   plot.setAttribute("role", "img");
+  const figures = element("p", "tm-panel-figures");
   const note = element("p", "tm-panel-note");
-  figure.append(caption, plot, note);
+  figure.append(caption, plot, figures, note);
   grid.root.append(figure);
-  const entry = { figure, caption, plot, note, drawn: false };
+  const entry = { figure, caption, plot, figures, note, drawn: false };
   grid.panels.set(id, entry);
   return entry;
 }
@@ -99,7 +120,9 @@ function update(grid, data) {
   for (const panel of data.panels) {
     const entry = grid.panels.get(panel.id);
     if (entry.caption.textContent !== panel.title) entry.caption.textContent = panel.title;
-    entry.figure.classList.toggle("tm-alone", Boolean(panel.alone));
+    entry.figure.classList.toggle("tm-alone", Boolean(panel.alone || panel.wide));
+    entry.figures.textContent = panel.figures ?? "";
+    entry.figures.hidden = !panel.figures;
     entry.plot.style.height = panel.height ? `${panel.height}px` : "";
     entry.note.textContent = panel.note;
     entry.note.hidden = !panel.note;
@@ -110,16 +133,18 @@ function update(grid, data) {
     if (!entry.drawn) {
       entry.drawn = true;
       entry.plot.on("plotly_relayout", (change) => relayout(grid, panel.id, change));
+      entry.plot.on("plotly_hover", (event) => point(grid, panel.id, event));
+      entry.plot.on("plotly_unhover", () => point(grid, panel.id, null));
       grid.sizes.observe(entry.plot);
     }
   }
 }
 
-export default function ({ data, parentElement }) {
+export default function ({ data, parentElement, setStateValue }) {
   const root = parentElement.querySelector(".tm-grid");
   let grid = grids.get(root);
   if (!grid) {
-    grid = { root, panels: new Map(), range: null, revision: data.revision, moving: false, latest: null };
+    grid = { root, panels: new Map(), range: data.window, revision: data.revision, moving: false, latest: null };
     grids.set(root, grid);
     grid.sizes = new ResizeObserver((entries) => {
       for (const { target } of entries) if (target.isConnected && !target.hidden) grid.Plotly.Plots.resize(target);
@@ -133,7 +158,8 @@ export default function ({ data, parentElement }) {
       grid.ink = ink;
     }, 1000);
   }
-  if (grid.revision !== data.revision) { grid.range = null; grid.revision = data.revision; }
+  if (grid.revision !== data.revision) { grid.range = data.window; grid.revision = data.revision; }
+  grid.tell = setStateValue;
   grid.latest = data;
   plotly(data.source).then(
     (Plotly) => { grid.Plotly = Plotly; update(grid, grid.latest); },

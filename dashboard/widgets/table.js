@@ -1,6 +1,13 @@
 // A table whose clicks name a row's id, never its position, so that a row arriving meanwhile changes nothing.
 // Rows and cells are kept where they did not change, so that neither focus nor selection is lost. Texts go in as text.
 const LINK = "tm-link";
+let presses = 0;
+
+// Streamlit may send what is pressed twice, when a part of the page looks again just then: each press has a name.
+function pressed(id, verb) {
+  presses += 1;
+  return { id, verb, press: `${Date.now()}.${presses}` };
+}
 
 function element(tag, className, text) {
   const node = document.createElement(tag);
@@ -10,13 +17,14 @@ function element(tag, className, text) {
 }
 
 function button(action, id, fire) {
-  const node = element("button", `tm-action ${action.kind ?? ""}`, action.label);
+  const node = element("button", `tm-action ${action.kind ?? ""}`, action.icon ?? action.label);
   node.type = "button";
   node.dataset.verb = action.verb;
   node.disabled = Boolean(action.disabled);
-  if (action.title) node.title = action.title;
+  const title = action.title || (action.icon ? action.label : "");
+  if (title) node.title = title;
   node.setAttribute("aria-label", `${action.label} ${id}`);
-  node.addEventListener("click", () => fire("action", { id, verb: action.verb, at: Date.now() }));
+  node.addEventListener("click", () => fire("action", pressed(id, action.verb)));
   return node;
 }
 
@@ -26,9 +34,25 @@ function link(cell, id, fire) {
   node.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
-    fire("action", { id, verb: "open", at: Date.now() });
+    fire("action", pressed(id, "open"));
   });
   return node;
+}
+
+const CURVE = { width: 96, height: 22, edge: 2 };
+
+// A line that shows where values came from, for eyes alone: the value itself stands beside it.
+function curve(values) {
+  const low = Math.min(...values), high = Math.max(...values), reach = high - low || 1;
+  const x = (index) => CURVE.edge + (index * (CURVE.width - 2 * CURVE.edge)) / (values.length - 1);
+  const y = (value) => CURVE.edge + ((high - value) * (CURVE.height - 2 * CURVE.edge)) / reach;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("class", "tm-curve");
+  svg.setAttribute("viewBox", `0 0 ${CURVE.width} ${CURVE.height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const line = svg.appendChild(document.createElementNS(svg.namespaceURI, "polyline"));
+  line.setAttribute("points", values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" "));
+  return svg;
 }
 
 function fill(td, cell, id, fire) {
@@ -57,6 +81,7 @@ function fill(td, cell, id, fire) {
     bar.setAttribute("aria-label", cell.text);
     td.append(bar);
   }
+  if (cell.curve) td.append(curve(cell.curve));
   if (cell.sub) td.append(element("div", "tm-sub", cell.sub));
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -51,8 +51,11 @@ def cell(
     title: str = "",
     ratio: float | None = None,
     code: bool = False,
+    curve: Sequence[float] = (),
 ) -> dict[str, Any]:
-    """Return a cell of more than a bare text. `href` opens within the session (verb "open")."""
+    """Return a cell of more than a bare text. `href` opens within the session (verb "open");
+    `curve` is drawn below it, small and without an axis.
+    """
     told: dict[str, Any] = {
         "text": text,
         "sub": sub,
@@ -62,6 +65,7 @@ def cell(
         "title": title,
         "ratio": ratio,
         "code": code,
+        "curve": list(curve) if len(curve) > 1 else None,
     }
     return {name: value for name, value in told.items() if value not in ("", None, False)} | {
         "text": text
@@ -69,10 +73,25 @@ def cell(
 
 
 def action(
-    verb: str, label: str, *, disabled: bool = False, title: str = "", kind: str = ""
+    verb: str,
+    label: str,
+    *,
+    disabled: bool = False,
+    title: str = "",
+    kind: str = "",
+    icon: str | None = None,
 ) -> dict[str, Any]:
-    """Return a button of an action cell; a disabled one says why in `title`."""
-    return {"verb": verb, "label": label, "disabled": disabled, "title": title, "kind": kind}
+    """Return a button of an action cell; a disabled one says why in `title`. Where room is scarce
+    an `icon` stands on it, and the label beside it when it is pointed at.
+    """
+    return {
+        "verb": verb,
+        "label": label,
+        "disabled": disabled,
+        "title": title,
+        "kind": kind,
+        "icon": icon,
+    }
 
 
 def actions(*buttons: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,10 +116,20 @@ def table(
         },
         on_action_change=lambda: None,
     )
-    pressed = result.get("action")
-    if not isinstance(pressed, Mapping):
+    heard: MutableMapping[str, str] = st.session_state.setdefault("heard", {})
+    return new_click(result.get("action"), key, heard)
+
+
+def new_click(pressed: Any, key: str, heard: MutableMapping[str, str]) -> Click | None:
+    """Return what was pressed in the table `key`; None where nothing was, or it was `heard` before.
+
+    The browser sends a press a moment after it, with all else that the page holds. A part of the
+    page that looks again within that moment sends it, too.
+    """
+    if not isinstance(pressed, Mapping) or heard.get(key) == pressed["press"]:
         return None
-    return Click(str(pressed.get("id")), str(pressed.get("verb")))
+    heard[key] = str(pressed["press"])
+    return Click(str(pressed["id"]), str(pressed["verb"]))
 
 
 @cache
