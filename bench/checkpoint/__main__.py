@@ -5,7 +5,6 @@ ways, in one run. See docs/bench.md.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -15,8 +14,12 @@ from bench.checkpoint.ranks import measure
 from bench.checkpoint.state import MIB
 from bench.conditions import conditions
 from bench.spread import Spread
+from bench.telling import tell
 
-BESIDE = ("memcpy_s", "raw_write_s", "raw_write_cpu_s", "digests_cpu_s", "idle_steps_per_s")
+BESIDE = (
+    *("memcpy_s", "raw_write_s", "raw_write_cpu_s"),
+    *("hashed_write_s", "hashed_write_cpu_s", "digests_cpu_s"),
+)
 
 
 def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
@@ -25,10 +28,15 @@ def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: Spread.of([each[name] for each in told]).json() for name in BESIDE
     }
+    found["hashed_write_throughput_ratio"] = Spread.of(
+        [each["raw_write_s"] / each["hashed_write_s"] for each in told]
+    ).json()
     for way in ways:
         speeds = [each[way]["speed_ratio"] for each in told]
         found[way] = {
             "stall_s": Spread.of([each[way]["stall_s"] for each in told]).json(),
+            "whole_busy_s": Spread.of([each[way]["whole_busy_s"] for each in told]).json(),
+            "training_lost_s": Spread.of([each[way]["lost_s"] for each in told]).json(),
             "cpu_s": Spread.of([each[way]["cpu_s"] for each in told]).json(),
             "whole_s": Spread.of([each[way]["whole_s"] for each in told]).json(),
             "stall_per_memcpy": Spread.of(
@@ -58,10 +66,7 @@ def main() -> None:
             each = measure(mb * MIB, given.repetitions, Path(name) / str(mb))
             told[f"{mb} MB"] = summary(each)
     told["conditions"]["load_average_after"] = [round(each, 2) for each in os.getloadavg()]
-    text = json.dumps(told, indent=1)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(text + "\n")
+    tell(told, given.out)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,12 @@ import torch.distributed as dist
 
 from bench.checkpoint import savers
 from bench.checkpoint.state import Memcpy, bytes_of, state_of
+from bench.checkpoint.writes import Image
+from worker.storage import open_storage
 
 RANKS = 2
-IDLE_S = 1.5
-"""For how long the speed of training is measured while nothing is saved."""
+IDLE_S = 0.5
+"""For how long the speed of training is measured before each save that it is measured beside."""
 _SHARED_MEMORY = "/dev/shm"  # that is where states are kept
 
 
@@ -55,7 +57,7 @@ def _rank(rank: int, num_bytes: int, repetitions: int, folder: Path, out: Path) 
         timeout=timedelta(minutes=5),
     )
     tensors = state_of(num_bytes // RANKS, rank)
-    copy = Memcpy(bytes_of(tensors))
+    copy, image = Memcpy(bytes_of(tensors)), Image(bytes_of(tensors))
     groups = [dist.new_group(backend="gloo") for _ in range(4)]
     memory = Path(tempfile.gettempdir() if rank else tempfile.mkdtemp(dir=_SHARED_MEMORY))
     memory = Path(_told_by_first(str(memory)))
@@ -69,7 +71,7 @@ def _rank(rank: int, num_bytes: int, repetitions: int, folder: Path, out: Path) 
     }
     told = []
     for number in range(-1, repetitions):
-        seen = _once(ways, copy, folder, number + 2)
+        seen = _once(ways, copy, image, folder, number + 2)
         if number >= 0:  # the first warms up
             told.append(seen)
     for way in ways.values():
@@ -81,28 +83,33 @@ def _rank(rank: int, num_bytes: int, repetitions: int, folder: Path, out: Path) 
     dist.destroy_process_group()
 
 
-def _once(ways: dict[str, savers.Way], copy: Memcpy, folder: Path, number: int) -> dict[str, Any]:
+def _once(
+    ways: dict[str, savers.Way], copy: Memcpy, image: Image, folder: Path, number: int
+) -> dict[str, Any]:
     told: dict[str, Any] = {"memcpy_s": _most(copy)}
-    began = time.process_time()
-    told["raw_write_s"] = _raw(copy, folder)
-    told["raw_write_cpu_s"] = _summed(time.process_time() - began)
-    began = time.process_time()
-    copy.digest()
-    told["digests_cpu_s"] = _summed(time.process_time() - began)
-    told["idle_steps_per_s"] = idle = _least(lambda: _steps_until(time.perf_counter() + IDLE_S))
+    # By turns, so that neither always finds the disk as the other has left it.
+    for kind in ("raw", "hashed") if number % 2 else ("hashed", "raw"):
+        began_cpu = time.process_time()
+        told[f"{kind}_write_s"] = _written(image, folder, kind)
+        told[f"{kind}_write_cpu_s"] = _summed(time.process_time() - began_cpu)
+    told["digests_cpu_s"] = _summed(image.digest())
     for turn, (name, way) in enumerate(ways.items()):
         began_cpu = time.process_time()
         at_rest = _save(way, folder, 100 * number + 2 * turn, lambda finish: finish())
         cpu_s = _summed(time.process_time() - began_cpu)
+        idle = _least(lambda: _steps_until(time.perf_counter() + IDLE_S))
         beside = _Training()
         busy = _save(way, folder, 100 * number + 2 * turn + 1, beside)
         [slowest] = _gathered([-beside.steps_per_s])
+        ratio = -slowest / idle if slowest else None
         told[name] = {
             "stall_s": at_rest[0],
             "stall_busy_s": busy[0],
             "whole_s": at_rest[1],
+            "whole_busy_s": busy[1],
             "cpu_s": cpu_s,
-            "speed_ratio": -slowest / idle if slowest else None,
+            "speed_ratio": ratio,
+            "lost_s": busy[0] + (0.0 if ratio is None else (1 - ratio) * (busy[1] - busy[0])),
         }
     again = _most(copy)
     told["memcpy_s"] = (told["memcpy_s"] + again) / 2
@@ -164,10 +171,14 @@ def _step() -> None:
     torch.mm(_MATRIX, _MATRIX)
 
 
-def _raw(copy: Memcpy, folder: Path) -> float:
-    place = folder / "raw"
+def _written(image: Image, folder: Path, kind: str) -> float:
+    place = folder / kind
     place.mkdir(exist_ok=True)
-    seconds = _most(lambda: copy.write(place / f"rank-{dist.get_rank()}"))
+    storage, name = open_storage(place.as_uri()), f"rank-{dist.get_rank()}"
+    if kind == "raw":
+        seconds = _most(lambda: image.raw(place / name))
+    else:
+        seconds = _most(lambda: image.hashed(storage, name))
     savers.remove(place)
     return seconds
 

@@ -1,18 +1,11 @@
-"""The state that is saved: tensors as a model and AdamW have them, and plain copies and writes of
-as many bytes to compare with.
-"""
+"""The state that is saved: tensors as a model and AdamW have them, and a copy to compare with."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
 import time
-from pathlib import Path
 
 import torch
-
-from trainmaster.manifest import BLOCK_BYTES
 
 MIB = 1 << 20
 _MATRIX = (1024, 1024)  # 4 MiB in float32
@@ -54,26 +47,4 @@ class Memcpy:
         """Copy; return the seconds."""
         started = time.perf_counter()
         ctypes.memmove(self._target.data_ptr(), self._source.data_ptr(), self._source.numel())
-        return time.perf_counter() - started
-
-    def digest(self) -> None:
-        """Hash the bytes as a checkpoint does: as a whole, and block by block."""
-        data = memoryview(self._source.numpy())  # type: ignore[arg-type]
-        hashlib.sha256(data).digest()
-        for start in range(0, len(data), BLOCK_BYTES):
-            hashlib.sha256(data[start : start + BLOCK_BYTES]).digest()
-
-    def write(self, path: Path) -> float:
-        """Write the bytes to a new file, in blocks, and sync it; return the seconds."""
-        data = memoryview(self._source.numpy())  # type: ignore[arg-type]
-        started = time.perf_counter()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            for start in range(0, len(data), BLOCK_BYTES):
-                block = data[start : start + BLOCK_BYTES]
-                while block:
-                    block = block[os.write(descriptor, block) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         return time.perf_counter() - started

@@ -19,10 +19,10 @@ from bench.pace import flat_out, paced
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import OrderWord
 from trainmaster.spool import Header
+from worker.gradients.reduce import Synchronisation
 from worker.guard import Status
-from worker.reduce import Synchronisation
-from worker.spoolfile import SpoolFile
-from worker.telemetry import StepRecord, Telemetry
+from worker.reporting.spoolfile import SpoolFile
+from worker.reporting.telemetry import StepRecord, Telemetry
 
 RECORDS = 1000
 

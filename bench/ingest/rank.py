@@ -17,7 +17,7 @@ from trainmaster.pulse import Section
 from trainmaster.spool import Header
 from trainmaster.wire import WorkloadInfo
 from worker.launch import Launch
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 BEAT_S = 0.25
 STEP_S = 0.1

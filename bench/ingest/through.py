@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.ingest.site import Site
 from bench.measured import NAMES
-from control.db import queries
+from control.db import single
 
 WITHIN_S = 300.0
 LOOK_S = 0.02
@@ -106,9 +106,9 @@ def _count(here: Site, run: str, nodes: int, steps: int) -> int:
     try:
         with database.read() as connection:
             found = {
-                f"{name} of rank {rank}": queries.series(
-                    connection, run, name, rank=rank, points=2
-                )["total_points"]
+                f"{name} of rank {rank}": single.series(connection, run, name, rank=rank, points=2)[
+                    "total_points"
+                ]
                 for rank in range(nodes)
                 for name in NAMES
             }

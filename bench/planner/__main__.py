@@ -1,6 +1,7 @@
 """`python -m bench.planner`: each given case with its optimum and the time of the search, and the
 large ones beside their references. `--against-exhaustive N` compares random small clusters with a
-second implementation that tries every plan. See docs/bench.md.
+second implementation that tries every plan. `--write` puts what was found into
+docs/campaigns/cases.md. See docs/bench.md.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from control.planner.answer import place, plan_json
+from bench.conditions import conditions
+from control.planner.answer import plan_json
+from control.planner.placing import place
 from control.planner.reading import read_scenario
 from control.planner.search import Found, search
 from trainmaster.errors import SpecError
 
 CASES = Path(__file__).parents[3] / "shared" / "planner" / "cases.json"
+PAGE = Path(__file__).parents[2] / "docs" / "campaigns" / "cases.md"
+MARK = "<!-- from here on as the bench wrote it -->"
 COLUMNS = (
-    *("case", "nodes", "step s", "even s", "reference s", "bound s", "gap", "reference's gap"),
-    *("exact", "search s (best of {n})", "CPU s"),
+    *("case", "cluster", "nodes", "step s", "even s", "reference s", "bound s", "gap"),
+    *("reference's gap", "exact", "search s (best of {n})", "CPU s"),
 )
 
 
@@ -36,24 +41,52 @@ def main() -> None:
     parser.add_argument("--plans", action="store_true", help="print the plans, too")
     parser.add_argument("--against-exhaustive", type=int, metavar="N", default=0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     given = parser.parse_args()
-    if given.against_exhaustive:
-        sys.exit(against_exhaustive(given.seed, given.against_exhaustive))
+    if given.write and given.only:
+        parser.error("--write needs all cases")
+    if given.against_exhaustive and not given.write:
+        differ, told = against_exhaustive(given.seed, given.against_exhaustive)
+        print(told)
+        sys.exit(min(differ, 1))
     if not given.cases.is_file():
         sys.exit(f"there is no {given.cases}: name a file with --cases")
     cases = json.loads(given.cases.read_text())
     only = given.only.split(",") if given.only else None
     worse = 0
-    print(f"| {' | '.join(COLUMNS)} |".format(n=given.repetitions))
-    print("|---" * len(COLUMNS) + "|")
+    lines = [
+        f"| {' | '.join(COLUMNS)} |".format(n=given.repetitions),
+        "|---" * len(COLUMNS) + "|",
+    ]
+    print("\n".join(lines))
     for case in [*cases["cases"], *cases["large_cases"]]:
         if only is None or case["id"] in only:
             row, good, found = measured(case, given.repetitions)
             print(row, flush=True)
+            lines.append(row)
             worse += not good
             if given.plans:
                 print(json.dumps(plan_json(found.draft, place(found.draft, found.scenario))))
+    if given.write and given.against_exhaustive:
+        differ, told = against_exhaustive(given.seed, given.against_exhaustive)
+        print(told)
+        lines += ["", told]
+        worse += differ
+    if given.write:
+        write(lines)
     sys.exit(1 if worse else 0)
+
+
+def write(lines: Sequence[str]) -> None:
+    """Put the tables into the page, with the conditions under which they were measured."""
+    machine = conditions(["numpy"])
+    told = (
+        f"On one core of {machine['cores']} ({machine['cpu']}), load average "
+        f"{machine['load_average'][0]}, Python {machine['python']}, numpy "
+        f"{machine['versions']['numpy']}."
+    )
+    head = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    PAGE.write_text("\n".join([f"{head}{MARK}", "", told, "", *lines, ""]), encoding="utf-8")
 
 
 def measured(case: dict[str, Any], repetitions: int) -> tuple[str, bool, Found]:
@@ -76,6 +109,7 @@ def measured(case: dict[str, Any], repetitions: int) -> tuple[str, bool, Found]:
         good = step_s < reference
     cells = [
         case["id"],
+        _title(case),
         found.scenario.num_nodes,
         f"{step_s:.6g}",
         "" if even is None else f"{even:.6g}",
@@ -90,8 +124,15 @@ def measured(case: dict[str, Any], repetitions: int) -> tuple[str, bool, Found]:
     return f"| {' | '.join(map(str, cells))} |", good, found
 
 
-def against_exhaustive(seed: int, number: int) -> int:
-    """Compare with trying everything; print and return how many differ."""
+def _title(case: dict[str, Any]) -> str:
+    if "title" in case:
+        return str(case["title"])
+    counts = (case.get("scenario") or case)["node_counts"]
+    return " + ".join(f"{count} {kind}" for kind, count in counts.items())
+
+
+def against_exhaustive(seed: int, number: int) -> tuple[int, str]:
+    """Compare with trying everything; return how many differ, and what is to be told of it."""
     differ, seconds = 0, []
     for scenario in _small(seed, number):
         optimum, found, took = _both(scenario)
@@ -99,12 +140,11 @@ def against_exhaustive(seed: int, number: int) -> int:
         if not (optimum == found == math.inf or abs(found - optimum) <= 1e-9 * optimum):
             differ += 1
             print(f"differs: {found} instead of {optimum}: {json.dumps(scenario)}")
-    print(
+    return differ, (
         f"{number} random clusters of at most 4 nodes and 6 layers: {differ} differ from trying "
         f"every plan; a search took {statistics.median(seconds):.3f} s in the middle, at most "
         f"{max(seconds):.3f} s"
     )
-    return min(differ, 1)
 
 
 def _small(seed: int, number: int) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ measured but the time of the search; every figure that is assumed stands on the 
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ FIXED_BATCH = 8192
 LINK = {"bw": 1.25e10, "lat": 1e-5}
 
 STALL_S, RESTART_S = 5.0, 300.0
-HOURS = {"Llama 3": 50_700.0, "OPT-175B": 13_600.0}
+HOURS = {"GLM-130B": 90_000.0, "Llama 3": 50_700.0, "OPT-175B": 13_600.0}
 """Device-hours per interruption, as the page derives them."""
 NEAR_LINEAR = 0.9
 
@@ -68,6 +69,18 @@ class Point:
     def pipelines(self) -> float:
         """What is left: bubbles, cuts and shares that do not come out even, nodes left out."""
         return max(0.0, 1 - self.useful - self.sums)
+
+    @property
+    def fullest(self) -> float:
+        """The largest share of a node's memory that is needed."""
+        draft, model = self.found.draft, self.found.model
+        return max(
+            need / self.found.scenario.kinds[kind].mem
+            for pipe in draft.pipes
+            for kind, need in zip(
+                pipe.kinds, model.memory(pipe, draft.setting, draft.replicas), strict=True
+            )
+        )
 
     def left(self, hours: float) -> float:
         """Return what checkpoints and failures leave of all time."""
@@ -105,10 +118,10 @@ def table(found: Sequence[Point]) -> list[str]:
     first = found[0].useful
     lines = [
         "| nodes | batch | step s | useful | pipelines and shares | sums of gradients | of "
-        f"{found[0].nodes} nodes' | pipelines | nodes used | "
+        f"{found[0].nodes} nodes' | pipelines | nodes used | fullest memory | "
         + " | ".join(f"with failures as {name}" for name in HOURS)
         + " | search CPU s |",
-        "|---" * (10 + len(HOURS)) + "|",
+        "|---" * (11 + len(HOURS)) + "|",
     ]
     for each in found:
         draft = each.found.draft
@@ -122,6 +135,7 @@ def table(found: Sequence[Point]) -> list[str]:
             f"{each.useful / first:.0%}",
             draft.replicas,
             draft.nodes,
+            f"{each.fullest:.0%}",
             *(f"{each.useful * each.left(hours):.1%}" for hours in HOURS.values()),
             f"{each.search_s:.1f}",
         ]
@@ -151,6 +165,8 @@ def main() -> int:
     lines += table(list(points(sizes, grows=True)))
     lines += ["", f"## The same batch of {FIXED_BATCH} samples for all", ""]
     lines += table(list(points(sizes, grows=False)))
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    lines += ["", f"All of these together took {peak_mib:.0f} MiB of memory at most."]
     print("\n".join(lines))
     if asked.write:
         told = PAGE.read_text().partition(MARK)[0]

@@ -21,7 +21,8 @@ from control.rules import packs, sheet
 from control.rules.backtest import backtest, metrics_of
 from control.rules.watching import Watches, judge_all
 from control.snapshot import WINDOW_STEPS, Attempt, Rank, Run, RunSnapshot, Sample
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

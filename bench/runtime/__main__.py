@@ -6,7 +6,6 @@ sums cost. See docs/bench.md.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable
@@ -15,10 +14,12 @@ from typing import Any
 
 from bench.conditions import conditions
 from bench.runtime.bare import run_bare
-from bench.runtime.ranks import run_ours
+from bench.runtime.ranks import Measured, run_ours
 from bench.spread import Spread
+from bench.telling import tell
 from trainmaster.emulation import Link
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from worker.launch import Emulation
 
@@ -26,6 +27,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "2x2": {"replicas": 2, "stages": 2},
     "1x4": {"stages": 4},
 }
+SUMS = ("float64", "float32")
 BUCKETS_MB = {"one parameter": 1e-6, "1 MB": 1.0, "25 MB": 25.0, "whole model (one bucket)": 4096.0}
 ORDERED = {"determinism": "layout"}
 GPIPE = {"stages": 2, "schedule": "gpipe"}
@@ -62,33 +64,51 @@ def plan_of(spec: RunSpec, **ask: Any) -> Plan:
     return resolve(parallel, num_layers=spec.params["layers"], global_batch=spec.train.global_batch)
 
 
-def speed(folder: Path, spec: RunSpec, repetitions: int) -> dict[str, Any]:
-    """Compare with the bare script, one after the other in turns, first one and then the other."""
-    told = {}
+def speed(folder: Path, spec: RunSpec, repetitions: int) -> list[dict[str, Any]]:
+    """Compare with the bare script, one after the other in turns that begin with another each."""
+    told = []
     for name, ask in LAYOUTS.items():
         plan = plan_of(spec, **ask)
-        found: dict[str, list[float]] = {}
+        found: dict[str, dict[str, list[float]]] = {sums: {} for sums in SUMS}
         for turn in range(repetitions):
             where = folder / f"{name}-{turn}"
-            if turn % 2:
-                bare_s, bare = run_bare(where / "bare", spec, plan)
-            ours = run_ours(where / "ours", spec, plan)
-            if not turn % 2:
-                bare_s, bare = run_bare(where / "bare", spec, plan)
-            figures = {
-                "throughput_ratio": bare_s / ours.step_s,
-                "cpu_ratio": bare.cpu_s / ours.cpu_s,
-                "peak_memory_ratio": ours.peak_bytes / bare.peak_bytes,
-                "our_step_s": ours.step_s,
-                "bare_step_s": bare_s,
-                "our_cpu_s": ours.cpu_s,
-                "bare_cpu_s": bare.cpu_s,
+            kinds = ["bare", *SUMS]
+            seen = {
+                kind: trained(where / kind, spec, plan, kind)
+                for kind in kinds[turn % 3 :] + kinds[: turn % 3]
             }
-            for figure, value in figures.items():
-                found.setdefault(figure, []).append(value)
-            print(f"... {name} {turn}: {figures}", file=sys.stderr)
-        told[name] = {figure: Spread.of(values).json() for figure, values in found.items()}
+            for sums in SUMS:
+                figures = compared(seen[sums], seen["bare"])
+                for figure, value in figures.items():
+                    found[sums].setdefault(figure, []).append(value)
+                print(f"... {name} {sums} {turn}: {figures}", file=sys.stderr)
+        told += [
+            {"layout": name, "sums": sums}
+            | {figure: Spread.of(values).json() for figure, values in found[sums].items()}
+            for sums in SUMS
+        ]
     return told
+
+
+def trained(folder: Path, spec: RunSpec, plan: Plan, kind: str) -> Measured:
+    """Train with the bare script, or with this runtime and gradients summed in a dtype."""
+    if kind == "bare":
+        return run_bare(folder, spec, plan)
+    train = spec.train.model_copy(update={"gradient_sums": kind})
+    return run_ours(folder, spec.model_copy(update={"train": train}), plan)
+
+
+def compared(ours: Measured, bare: Measured) -> dict[str, float]:
+    """Ours beside the bare script: ratios above 1 are in our favour, but for memory."""
+    return {
+        "throughput_ratio": bare.step_s / ours.step_s,
+        "cpu_ratio": bare.cpu_s / ours.cpu_s,
+        "peak_memory_ratio": ours.peak_bytes / bare.peak_bytes,
+        "our_step_s": ours.step_s,
+        "bare_step_s": bare.step_s,
+        "our_cpu_s": ours.cpu_s,
+        "bare_cpu_s": bare.cpu_s,
+    }
 
 
 def modes(folder: Path, spec: RunSpec, repetitions: int) -> list[dict[str, Any]]:
@@ -176,10 +196,7 @@ def main() -> None:
             if given.only in {None, part}:
                 told[part] = measure(folder / part, spec, given.repetitions)
     told["load_after"] = conditions([])["load_average"]
-    text = json.dumps(told, indent=1)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(text + "\n")
+    tell(told, given.out)
 
 
 if __name__ == "__main__":

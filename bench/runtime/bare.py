@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn import functional as F
 
-from bench.runtime.ranks import WARM_UP_STEPS, Figures, Watch, figures_of, join, start
+from bench.runtime.ranks import WARM_UP_STEPS, Measured, Watch, figures_of, join, start
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec
 
 
-def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, Figures]:
-    """Train bare; return the median seconds of a step, and the figures of all ranks together."""
+def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> Measured:
+    """Train bare."""
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     told = [folder / f"told-{rank}.json" for rank in range(plan.world_size)]
@@ -41,18 +42,36 @@ def run_bare(folder: Path, spec: RunSpec, plan: Plan) -> tuple[float, Figures]:
         ],
     )
     join(processes)
-    return float((folder / "time-0").read_text()), figures_of(told)
+    figures = figures_of(told)
+    step_s = float((folder / "time-0").read_text())
+    return Measured(step_s, figures.cpu_s, figures.peak_bytes, metrics={})
 
 
 def _rank(spec_json: str, plan_json: str, rank: int, port: int, timed: str, told: str) -> None:
-    from worker.workloads.byte_gpt import Layer, workload
-
     torch.set_num_threads(1)
     spec, plan = RunSpec.model_validate_json(spec_json), Plan.model_validate_json(plan_json)
-    stages = plan.stages
-    replica, stage_index = divmod(rank, stages)
     store = TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=plan.world_size)
+    run = bare_step(spec, plan, rank)
+    watch, durations = Watch(told, spec.train.steps), []
+    for step in range(spec.train.steps):
+        began = time.perf_counter()
+        run(step)
+        durations.append(time.perf_counter() - began)
+        watch.step()
+    Path(timed).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def bare_step(spec: RunSpec, plan: Plan, rank: int) -> Callable[[int], None]:
+    """Return what runs a step, by its number from 0; collective over all ranks, whose process group
+    is there.
+    """
+    from worker.workloads.byte_gpt import Layer, workload
+
+    stages = plan.stages
+    replica, stage_index = divmod(rank, stages)
     pipelines = [
         dist.new_group([r * stages + s for s in range(stages)]) for r in range(plan.replicas)
     ]
@@ -85,9 +104,8 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, timed: str, told
     schedule = Schedule1F1B(stage, size // micro, loss_fn=loss, scale_grads=False)
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.train.optimizer.lr, fused=True)
     shuffled = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
-    watch, durations = Watch(told, spec.train.steps), []
-    for step in range(spec.train.steps):
-        began = time.perf_counter()
+
+    def run(step: int) -> None:
         offset = step * spec.train.global_batch + replica * size
         samples: list[Any] = [dataset[index] for index in shuffled[offset : offset + size]]
         optimizer.zero_grad()
@@ -102,8 +120,5 @@ def _rank(spec_json: str, plan_json: str, rank: int, port: int, timed: str, told
             for gradient, summed in zip(gradients, torch.split(flat, sizes), strict=True):
                 gradient.copy_(summed.view_as(gradient))
         optimizer.step()
-        durations.append(time.perf_counter() - began)
-        watch.step()
-    Path(timed).write_text(str(statistics.median(durations[WARM_UP_STEPS:])))
-    dist.barrier()
-    dist.destroy_process_group()
+
+    return run

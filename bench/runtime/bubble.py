@@ -16,7 +16,8 @@ from bench.conditions import conditions
 from bench.runtime.ranks import WARM_UP_STEPS, run_ours
 from bench.spread import Spread
 from trainmaster.layout import replica_ranks
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.spool import decode
 from trainmaster.timeline import Timeline, ratios, span_of, waits

@@ -25,24 +25,27 @@ from torch.distributed.pipelining import schedules
 from bench.conditions import conditions
 from bench.runtime.ranks import in_parallel, launches_of, note_peak
 from bench.spread import Spread
+from bench.telling import tell
 from trainmaster.layout import roles
 from trainmaster.metrics import STEP_METRIC_NAMES
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
 from trainmaster.pulse import Activity
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.spool import Header
-from worker import groups, guard, timeline
+from worker import groups, guard
 from worker.assembly import assemble, course_of
-from worker.bucket import Norms
 from worker.emulation import Pace, Work
+from worker.gradients.bucket import Norms
+from worker.gradients.reduce import Synchronisation
 from worker.launch import Emulation, Launch
-from worker.meter import Meter
-from worker.precision import LossScale
-from worker.pulsefile import PulseFile
-from worker.reduce import Synchronisation
-from worker.spoolfile import SpoolFile
+from worker.model.precision import LossScale
+from worker.pipeline import timeline
+from worker.reporting.meter import Meter
+from worker.reporting.pulsefile import PulseFile
+from worker.reporting.spoolfile import SpoolFile
+from worker.reporting.telemetry import StepRecord, Telemetry
 from worker.step import Stepper
-from worker.telemetry import StepRecord, Telemetry
 
 MICRO_BATCHES: Final = 8
 GOAL_US: Final = 500.0
@@ -275,10 +278,7 @@ def main() -> None:
             "accounted": accounted(Path(name), given.repetitions),
             "paired": paired(Path(name) / "paired", given.pairs),
         }
-    text = json.dumps(told, indent=1)
-    print(text)
-    if given.out is not None:
-        given.out.write_text(text + "\n")
+    tell(told, given.out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from trainmaster.spec import RunSpec
 from trainmaster.spool import Header, decode
 from trainmaster.wire import Assignment, RankAssignment
 from worker.launch import Emulation, Inbox, Launch
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 from worker.train import train
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -43,7 +43,7 @@ class Measured:
         cpu_s: the mean of what all ranks together took of the processors; unlike wall time, hardly
             more where others use them too.
         peak_bytes: the largest resident set of a rank until then; no checkpoint is in it.
-        metrics: medians of the mean over ranks.
+        metrics: medians of the mean over ranks; none of a bare script.
     """
 
     step_s: float

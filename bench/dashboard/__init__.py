@@ -1,0 +1,1 @@
+"""What the dashboard costs and how soon it answers, in real Chromium, beside a blank page."""
