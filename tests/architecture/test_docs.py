@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from control.goodput import BUCKETS
 from control.lifecycle import ALLOWED_FROM, TRANSITIONS
 from control.rules import packs
 from scripts.generate_docs import PACKAGES, PAGES
@@ -60,6 +61,10 @@ def test_every_event_has_its_entry():
     kinds |= {f"{request}_requested" for request in ALLOWED_FROM}
     assert len(kinds) > 40, "the patterns above find nothing any more"
     assert undocumented(kinds, "events.md") == set()
+
+
+def test_every_bucket_of_wall_time_has_its_entry():
+    assert undocumented(set(BUCKETS), "operations.md") == set()
 
 
 def test_every_setting_has_its_entry():

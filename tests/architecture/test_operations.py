@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control import promql
+from control.prometheus import promql
 from control.rules import packs
 from scripts.generate_docs import EXPORTERS, families
 from tests.services.private_server import absent

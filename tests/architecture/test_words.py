@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from control.auth import ROLES
 from control.lifecycle import ALLOWED_FROM, TERMINAL, State
+from control.rights import ROLES
 from dashboard import states, steering
 from trainmaster.cli import pace
 from trainmaster.cli.drill import FaultName

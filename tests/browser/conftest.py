@@ -16,7 +16,8 @@ from typing import TypeVar
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.fakes.control_api import FakeControl, full_control, serving
+from tests.fakes.control_api import FakeControl, full_control
+from tests.fakes.control_http import serving
 
 CHECKOUT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
@@ -147,7 +148,7 @@ def _address(home: Path, process: subprocess.Popen[bytes], log: Path) -> str | N
 def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
-            return response.status == 200
+            return bool(response.status == 200)
     except OSError:
         return False
 

@@ -1,146 +1,16 @@
 from collections.abc import Callable
-from typing import Any
 
-import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.browser.charts import LOSS
 from tests.browser.conftest import log_in
-from tests.fakes.control_api import TOKEN, VIEWER_TOKEN, FakeControl, FakeRun
+from tests.browser.opening import open_run
+from tests.fakes.control_api import TOKEN, VIEWER_TOKEN, FakeControl
+from tests.fakes.control_run import FakeRun
 
-LOSS = 'figure[data-panel="loss"]'
 HOSTILE = (
     '<img src=x onerror="window.hacked=1"> **bold** [a](javascript:window.hacked=1) :red[x] $y$'
 )
-
-
-def open_run(page: Page, url: str, run: str = "r1", token: str = TOKEN) -> None:
-    log_in(page, url, token, f"/run?run={run}")
-    expect(page.locator(f"{LOSS} .plot-container")).to_be_visible()
-
-
-def x_range(page: Page, panel: str = "loss") -> list[float]:
-    found: list[float] = page.evaluate(
-        f"document.querySelector('figure[data-panel={panel}] .tm-plot')._fullLayout.xaxis.range"
-    )
-    return found
-
-
-def newest_x(page: Page) -> float:
-    found: float = page.evaluate(
-        f"""Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData
-        .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x]))"""
-    )
-    return found
-
-
-def advance(control: FakeControl, steps: int = 10) -> None:
-    with control.lock:
-        run = control.run("r1")
-        assert run is not None
-        run.advance(steps)
-
-
-def zoom(page: Page) -> None:
-    plot = page.locator(f"{LOSS} .nsewdrag.drag").first
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.3, middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=8)
-    page.mouse.up()
-
-
-def test_charts_keep_their_zoom_while_new_points_arrive(
-    page: Page, dashboard_url: str, control: FakeControl
-) -> None:
-    open_run(page, dashboard_url)
-    whole = x_range(page)
-    page.evaluate(f"document.querySelector('{LOSS} .tm-plot').dataset.mine = 'yes'")
-    zoom(page)
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}"
-    )
-    zoomed = x_range(page)
-    before = newest_x(page)
-    for _ in range(3):
-        advance(control)
-        page.wait_for_function(
-            f"""Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData
-            .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])) > {before}"""
-        )
-        before = newest_x(page)
-    assert x_range(page) == pytest.approx(zoomed)
-    assert page.evaluate(f"document.querySelector('{LOSS} .tm-plot').dataset.mine") == "yes"
-
-
-def test_one_zoom_moves_all_charts_and_a_double_click_shows_all_again(
-    page: Page, dashboard_url: str, control: FakeControl
-) -> None:
-    open_run(page, dashboard_url)
-    whole = x_range(page)
-    zoom(page)
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}"
-    )
-    zoomed = x_range(page)
-    for panel in ("grad_norm", "utilization_ratio"):
-        page.wait_for_function(
-            f"""document.querySelector('figure[data-panel={panel}] .tm-plot')
-            ._fullLayout.xaxis.range[0] > {whole[0] + 20}"""
-        )
-        assert x_range(page, panel) == pytest.approx(zoomed)
-    page.locator(f"{LOSS} .nsewdrag.drag").first.dblclick()
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] < 5"
-    )
-
-
-def test_no_frame_is_blank_while_charts_update(
-    page: Page, dashboard_url: str, control: FakeControl
-) -> None:
-    open_run(page, dashboard_url)
-    page.evaluate(
-        f"""window.frames_seen = 0; window.blank = 0;
-        (function look() {{
-            window.frames_seen += 1;
-            const line = document.querySelector('{LOSS} .scatterlayer .trace path.js-line');
-            if (!line) window.blank += 1;
-            requestAnimationFrame(look);
-        }})()"""
-    )
-    before = newest_x(page)
-    for _ in range(3):
-        advance(control)
-        page.wait_for_function(
-            f"""Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData
-            .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])) > {before}"""
-        )
-        before = newest_x(page)
-    assert page.evaluate("window.frames_seen") > 30
-    assert page.evaluate("window.blank") == 0
-
-
-def test_the_chart_offers_no_upload(page: Page, dashboard_url: str, control: FakeControl) -> None:
-    open_run(page, dashboard_url)
-    page.locator(LOSS).hover()
-    titles = page.eval_on_selector_all(
-        f"{LOSS} .modebar-btn", "buttons => buttons.map(each => each.dataset.title)"
-    )
-    assert titles == ["Zoom", "Pan", "Show all", "Save as PNG"]
-
-
-def test_the_abandoned_branch_is_grey_beside_the_surviving_one(
-    page: Page, dashboard_url: str, control: FakeControl
-) -> None:
-    open_run(page, dashboard_url)
-    names: list[Any] = page.evaluate(
-        f"""document.querySelector('{LOSS} .tm-plot')._fullData
-        .filter(trace => trace.mode === 'lines').map(trace => [trace.name, trace.line.color])"""
-    )
-    assert [name for name, _ in names] == ["this run", "abandoned"]
-    assert names[1][1] == "#8A94A3"
 
 
 def test_a_button_is_shown_from_sent_to_applied(
@@ -154,9 +24,9 @@ def test_a_button_is_shown_from_sent_to_applied(
     (request,) = control.requests.values()
     assert (request["kind"], request["expected_version"]) == ("pause", 7)
     request["order"]["state"] = "received"
-    expect(asks).to_contain_text("✔ received")
-    request["state"], request["step"] = "applied", 195
-    expect(asks).to_contain_text("✔ applied at step 195")
+    expect(asks).to_contain_text("✔ received by rank 0, which tells all 4")
+    request["state"], request["step"] = "applied", 190
+    expect(asks).to_contain_text("✔ applied at step 190 (told by 4 of 4 ranks)")
     with control.lock:
         control.run("r1").state = "paused"  # type: ignore[union-attr]
     expect(page.get_by_role("button", name="Resume")).to_be_enabled()
@@ -185,9 +55,47 @@ def test_stop_asks_once_and_tells_what_would_be_lost(
     expect(dialog).to_contain_text("10 steps since the newest one are lost")
     dialog.get_by_role("button", name="Stop the run").click()
     expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    assert control.requests == {}
     expect(page.locator(".tm-asks li").first).to_contain_text("Stop")
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
     (request,) = control.requests.values()
     assert (request["kind"], request["args"]) == ("stop", {"checkpoint": False})
+
+
+def test_a_stop_that_is_undone_is_never_sent(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop the run").click()
+    undo = page.get_by_role("button", name="Undo")
+    undo.click()
+    expect(undo).to_have_count(0)
+    page.get_by_role("button", name="Checkpoint now").click()
+    expect(page.locator(".tm-asks li").first).to_contain_text("Checkpoint now")
+    page.wait_for_timeout(6000)  # longer than a stop that was not undone would have waited
+    assert [each["kind"] for each in control.requests.values()] == ["checkpoint"]
+
+
+def test_what_another_person_asked_is_told_before_one_presses(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    control.post(
+        "/v1/runs/r1/requests",
+        {
+            "kind": "pause",
+            "args": {},
+            "why": "lunch",
+            "idempotency_key": "theirs",
+            "expected_version": 7,
+        },
+    )
+    told = page.get_by_role("status").filter(has_text="token:operator asked")
+    expect(told).to_contain_text("Pause (lunch)")
+    control.requests["1"]["state"] = "applied"
+    expect(told).to_have_count(0)
 
 
 def test_restore_names_the_row_that_was_pressed_though_another_arrives(
@@ -206,12 +114,63 @@ def test_restore_names_the_row_that_was_pressed_though_another_arrives(
     dialog.get_by_role("spinbutton", name="Batches to skip").fill("5")
     dialog.get_by_role("spinbutton", name="Batches to skip").press("Enter")
     expect(dialog).to_contain_text("batches 101 to 105 are skipped")
-    advance(control)
+    control.advance("r1")
     dialog.get_by_role("button", name="Restore").click()
     expect(dialog).to_be_hidden()
     expect(page.locator(".tm-asks li").first).to_contain_text("Restore")
     (request,) = control.requests.values()
     assert request["args"] == {"checkpoint": "r1-g1-s100", "skip_steps": 5}
+
+
+def test_a_restore_may_take_another_layout_with_its_prediction(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    row = page.locator('tr[data-id="r1-g1-s100"]')
+    row.get_by_role("button", name="Restore").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 of 5 restarts are spent. 1 of 3 rollbacks are spent.")
+    dialog.get_by_role("radio", name="fewer replicas").click()
+    expect(dialog).to_contain_text("another plan: 1 replicas")
+    dialog.get_by_role("button", name="Predict").click()
+    expect(dialog).to_contain_text("0.123 s")
+    expect(dialog).to_contain_text("predicted to take 0.118 s a step")
+    dialog.get_by_role("button", name="Restore").click()
+    expect(dialog).to_be_hidden()
+    asks = page.locator(".tm-asks > li").first
+    expect(asks).to_contain_text("○ first new step")
+    (request,) = control.requests.values()
+    assert request["args"] == {
+        "checkpoint": "r1-g1-s100",
+        "plan": {
+            "micro_batch": 4,
+            "schedule": "1f1b",
+            "pipelines": [{"layers": [4, 4], "micro_batches": 8}],
+        },
+    }
+
+
+def test_export_shows_the_command_that_writes_the_weights(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    row = page.locator('tr[data-id="r1-g1-s100"]')
+    row.get_by_role("button", name="Export").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("trainmaster export-weights r1-g1-s100 --out r1-g1-s100-weights")
+
+
+def test_the_head_says_what_comes_next_and_the_spec_of_what_the_run_was_made(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    expect(page.locator(".tm-next")).to_contain_text("A checkpoint at step 200.")
+    expect(page.locator(".tm-next")).to_contain_text("ends at step 198 at the earliest")
+    made_of = page.get_by_role("radio", name="Spec and plan")
+    page.get_by_role("link", name="Checkpoints, pipeline, events, logs").click()
+    expect(made_of).to_be_in_viewport()
+    made_of.click()
+    expect(page.locator("table.tm-table").last).to_contain_text("c" * 64)
 
 
 def test_a_quarantined_checkpoint_cannot_be_restored(
@@ -242,7 +201,7 @@ def test_the_control_plane_may_go_and_come_back(
     expect(page.locator(f"{LOSS} .plot-container")).to_be_visible()
     assert "Traceback" not in page.content()
     control.down = False
-    advance(control, 3)
+    control.advance("r1", 3)
     expect(banner).to_have_count(0)
 
 
@@ -263,6 +222,8 @@ def test_an_unknown_run_is_told_not_crashed_on(
 ) -> None:
     log_in(page, dashboard_url, TOKEN, "/run?run=nope")
     expect(page.get_by_role("alert").first).to_contain_text("no such thing")
+    page.get_by_role("link", name="See all runs").click()
+    expect(page.locator('tr[data-id="r1"]')).to_be_visible()
 
 
 def test_hostile_names_are_shown_as_they_are(

@@ -13,21 +13,29 @@ from collections import Counter
 from pathlib import Path
 
 from tests.distributed.damages import DAMAGES, outcome_of, save_runs
+from tests.distributed.savers import ROWS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1_000_000)
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=ROWS,
+        help="of the largest tensor, a KiB each: with 40000 files have several blocks, written "
+        "past the page cache",
+    )
     asked = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
     with tempfile.TemporaryDirectory(prefix="corruption-") as made:
-        saved = save_runs(Path(made) / "saved")
+        saved = save_runs(Path(made) / "saved", asked.rows)
         for trial in range(asked.trials):
             damage = DAMAGES[trial % len(DAMAGES)]
             root = Path(made) / "trial"
             try:
-                outcome = outcome_of(damage, saved, root, asked.seed + trial)
+                outcome = outcome_of(damage, saved, root, asked.seed + trial, asked.rows)
             except Exception:
                 traceback.print_exc()
                 outcome = "WRONG"

@@ -12,12 +12,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.campaigns.drill_account import Account, Sign, account_of, fired_at, shown_after
+from tests.campaigns.drill_account import (
+    Account,
+    Sign,
+    account_of,
+    fired_at,
+    instant,
+    shown_after,
+)
 from tests.campaigns.shut_door import Door
 from tests.scenarios.ring import OAK, Ring, running, tiny, until
 from tests.services.private_server import PrivateServer, free_port
@@ -32,9 +40,13 @@ KEEP_ALL = 100
 """So many checkpoints that none is retired: what is retired would make room on a full disk."""
 
 TWO_NODES = [{**OAK, "slots": 2}, {**OAK, "name": "elm", "slots": 2}]
-SLOW = {"layer_time_s": 0.01}
+SLOW = {"layer_time_s": 0.017}
 SLOW_NODES = [{**each, "emulate": SLOW} for each in TWO_NODES]
 SLOW_NODE = [{**OAK, "emulate": SLOW}]
+
+THREE_NODES = [*TWO_NODES, {**OAK, "name": "ash", "slots": 2}]
+SMALL_NODE = [{**OAK, "emulate": {**OAK["emulate"], "memory_bytes": 4 << 20}}]
+"""It claims less memory than a process takes, and more than the model is planned to need."""
 
 RESTARTED = Sign(("run_recovering",))
 
@@ -121,6 +133,58 @@ def killed_again_and_again(home: Path, corpus: Path) -> Account:
             time.sleep(0.1)
         story.check(shown["code"] == "budget_exhausted", f"it ended as {shown['code']}")
         return story.account(ring, run)
+
+
+def out_of_memory(home: Path, corpus: Path) -> Account:
+    """It runs out of memory twice at the same place: another try would end so, too."""
+    story = Story(home, corpus, "devices with less memory than the ranks take", RESTARTED)
+    with story.ring(SMALL_NODE) as ring:
+        run = ring.submit(tiny("drilled", corpus))
+        done = story.wait_for_end(ring, run, "failed")
+        story.at = instant(ring.events(run, "rank_failed")[0]["at"])
+        story.check(done["code"] == "out_of_memory", f"it ended as {done['code']}")
+        story.check(done["generation"] == 2, f"{done['generation']} generations")
+        for way in ("parallel.micro_batch", "parallel.zero 1", "parallel.offload"):
+            story.check(way in done["because"], f"{way} is not proposed: {done['because']}")
+        return story.account(ring, run)
+
+
+def bad_node(home: Path, corpus: Path) -> Account:
+    """The same node fails the run at two starts in a row: it is cordoned, and others take over."""
+    sign = Sign(("node_excluded",))
+    story = Story(home, corpus, "the ranks of one of three nodes killed at two starts", sign)
+    with story.ring(THREE_NODES) as ring:
+        run = ring.submit(tiny("drilled", corpus, steps=60) | {"placement": {"nodes": 2}})
+        victim = ""
+        for generation in (1, 2):
+            rank = until(partial(starting_rank, ring, run, generation, victim))
+            victim = victim or rank["node"]
+            os.kill(rank["pid"], signal.SIGKILL)
+            story.inflict()
+        done = story.wait_for_end(ring, run)
+        used = {rank["node"] for rank in done["ranks"]}
+        story.check(victim not in used, f"{victim} was used again: {sorted(used)}")
+        [cordoned] = [node["name"] for node in ring.json("nodes") if node["cordoned"]]
+        story.check(cordoned == victim, f"{cordoned} was cordoned, and not {victim}")
+        return story.account(ring, run)
+
+
+def starting_rank(ring: Ring, run: str, generation: int, node: str) -> dict[str, Any] | None:
+    """Return a rank of a generation that has not begun to train, on `node` or on any but that of
+    rank 0.
+    """
+    shown = ring.show(run)
+    if shown["generation"] != generation or shown["state"] != "starting":
+        return None
+    first = shown["ranks"][0]["node"]
+    return next(
+        (
+            each
+            for each in shown["ranks"]
+            if each["pid"] and (each["node"] == node if node else each["node"] != first)
+        ),
+        None,
+    )
 
 
 def hung(home: Path, corpus: Path) -> Account:
@@ -310,6 +374,8 @@ def stubborn(home: Path, corpus: Path) -> Account:
 STORIES: dict[str, Callable[[Path, Path], Account]] = {
     "kill": killed,
     "kills": killed_again_and_again,
+    "memory": out_of_memory,
+    "bad-node": bad_node,
     "hang": hung,
     "slow": slowed,
     "nan": poisoned,

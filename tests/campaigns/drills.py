@@ -8,65 +8,36 @@ under its name, and all that stand there into docs/campaigns/drills.md.
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
-import signal
-import subprocess
 import sys
-import tempfile
-import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.conditions import conditions
-from tests.campaigns.drill_account import Account
 from tests.campaigns.drill_stories import STORIES
+from tests.campaigns.telling import FOLDER, Json, tell
 
-FOLDER = Path(__file__).parents[2] / "docs" / "campaigns"
 KEPT, PAGE = FOLDER / "drills.json", FOLDER / "drills.md"
-WORDS = ("the", "slow", "node", "waits", "for", "its", "peer", "and", "says", "why")
-
-Json = dict[str, Any]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.drills")
-    parser.add_argument("--only", nargs="+", choices=[*STORIES], default=[*STORIES])
-    parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and take down what is up
-    wrong = 0
-    for name in asked.only:
-        with tempfile.TemporaryDirectory(prefix="tm-drill-") as made:
-            try:
-                told = outcome(name, Path(made)).to_json()
-            except (AssertionError, subprocess.SubprocessError):
-                wrong += 1
-                print(f"{name}: WRONG: the story came to no end", flush=True)
-                traceback.print_exc()
-                continue
-        wrong += len(told["wrong"])
-        print(json.dumps({name: told}, indent=1), flush=True)
-        if asked.write:
-            write(name, told)
-    print("nothing is wrong" if not wrong else f"{wrong} things are wrong")
-    return int(wrong > 0)
+    stories = {name: partial(_outcome, name) for name in STORIES}
+    return tell("python -m tests.campaigns.drills", stories, write)
 
 
-def outcome(name: str, folder: Path) -> Account:
-    corpus = folder / "corpus.txt"
-    corpus.write_text(" ".join(random.Random(0).choices(WORDS, k=40_000)), encoding="utf-8")
-    return STORIES[name](folder / "home", corpus)
+def _outcome(name: str, folder: Path, corpus: Path) -> Json:
+    return STORIES[name](folder / "home", corpus).to_json()
 
 
 def write(name: str, told: Json) -> None:
     """Keep one outcome, in the place of the one before, and write the page of all that are kept."""
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"drills": {}}
-    drills = {**kept["drills"], name: told}
+    machine = conditions(["torch"])
+    drills = {**kept["drills"], name: {**told, "cpu": machine["cpu"]}}
     ordered = {name: drills[name] for name in STORIES if name in drills}
-    found = {"conditions": conditions(["torch"]), "drills": ordered}
+    found = {"conditions": machine, "drills": ordered}
     KEPT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text("".join(page(found)), encoding="utf-8")
 
@@ -81,7 +52,7 @@ def page(found: Mapping[str, Any]) -> Iterator[str]:
         "stages, on one emulated node of four slots or two of two (some 100 ms a step; 0.4 s for "
         "`disconnect`), the default\nrules, a checkpoint every ten steps. Each drill has a "
         "Trainmaster of its own.\n\n"
-        f"Machine: {machine['cores']} cores ({machine['cpu']}), Python {machine['python']}, "
+        f"Machine: {machine['cores']} cores ({processors(drills)}), Python {machine['python']}, "
         f"torch {machine['versions'].get('torch', '-')}, busy with other work: the load average "
         "beside each drill is\nthat of its end, and seconds are upper bounds for an idle "
         "machine.\n\n"
@@ -122,6 +93,16 @@ def page(found: Mapping[str, Any]) -> Iterator[str]:
     wrong = [(name, each) for name, drill in drills.items() for each in drill["wrong"]]
     yield "\n## What was not as it should be\n\n"
     yield "".join(f"- {name}: {each}\n" for name, each in wrong) or "Nothing.\n"
+
+
+def processors(drills: Mapping[str, Any]) -> str:
+    """Return on which processor the drills ran: on one, or which on which."""
+    ran: dict[str, list[str]] = {}
+    for name, each in drills.items():
+        ran.setdefault(each["cpu"], []).append(name)
+    if len(ran) == 1:
+        return next(iter(ran))
+    return "; ".join(f"{cpu}: {', '.join(names)}" for cpu, names in ran.items())
 
 
 def number(value: float | None) -> str:

@@ -20,9 +20,10 @@ from typing import Any
 
 from trainmaster.client import Client
 from trainmaster.errors import UnavailableError
+from trainmaster.facts import Batch, Columns, Event
 from trainmaster.ids import agent_stream, rank_stream
 from trainmaster.orders import Order
-from trainmaster.wire import Assignment, Batch, Chore, Columns, Event, Running, Sync, SyncReply
+from trainmaster.wire import Assignment, Chore, Running, Sync, SyncReply
 
 AGENT = agent_stream("0001")
 NOTE = "campaign_noted"

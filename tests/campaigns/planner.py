@@ -1,11 +1,13 @@
 """`python -m tests.campaigns.planner`: plans for emulated clusters, predicted by the planner and
 run by the real runtime. Prints a table of both; `--write` puts it, with a plot, into
-docs/campaigns/planner.md. `--only` names clusters. Exit 1 where the limits below are not kept.
+docs/campaigns/planner.md. `--only` names clusters; `--keep FILE` remembers what was measured, and
+clusters that stand there are not run again. Exit 1 where the limits below are not kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -25,7 +27,8 @@ from tests.distributed.ranks import tiny_spec, trained
 from trainmaster.emulation import Link
 from trainmaster.errors import SpecError
 from trainmaster.layout import nodes_of
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.wire import WorkloadInfo
 from worker.launch import Emulation
@@ -118,6 +121,23 @@ class Outcome:
     def error(self) -> float:
         """By how much the prediction is off, as a share of what was measured."""
         return self.predicted_s / self.measured_s - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is kept."""
+        return {
+            "cluster": self.cluster.name,
+            "name": self.name,
+            "plan": self.plan.model_dump(mode="json"),
+            "predicted_s": self.predicted_s,
+            "measured_s": self.measured_s,
+            "fits": self.fits,
+        }
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Outcome:
+        """Read it back."""
+        cluster = next(each for each in CLUSTERS if each.name == told["cluster"])
+        return cls(**{**told, "cluster": cluster, "plan": Plan.model_validate(told["plan"])})
 
 
 def candidates(
@@ -290,9 +310,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="CLUSTER")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} and its plot")
+    parser.add_argument("--keep", type=Path, metavar="FILE")
     asked = parser.parse_args()
     chosen = [each for each in CLUSTERS if not asked.only or each.name in asked.only]
-    if not chosen or (asked.write and len(chosen) < len(CLUSTERS)):
+    kept: dict[str, list[Any]] = {"outcomes": [], "conditions": []}
+    if asked.keep and asked.keep.is_file():
+        kept = json.loads(asked.keep.read_text())
+    have = {each["cluster"] for each in kept["outcomes"]}
+    if not chosen or (asked.write and len({*have, *(c.name for c in chosen)}) < len(CLUSTERS)):
         parser.error(f"clusters: {', '.join(each.name for each in CLUSTERS)}; --write needs all")
     began, load = time.monotonic(), os.getloadavg()[0]
     outcomes: list[Outcome] = []
@@ -303,22 +328,31 @@ def main() -> int:
         spec = tiny_spec(corpus, steps=STEPS, global_batch=BATCH)
         spec = spec.model_copy(update={"params": params})
         workload = described(spec)
-        for cluster in chosen:
+        for cluster in (each for each in chosen if each.name not in have):
             for name, plan, predicted, fits in candidates(cluster, spec, workload):
                 folder = Path(made) / f"{len(outcomes)}"
                 took = measured_s(folder, cluster, spec, plan)
                 outcomes.append(Outcome(cluster, name, plan, predicted, took, fits))
                 told = f"{cluster.name}: {name}: {predicted:.3f} s, measured {took:.3f} s"
                 print(told, file=sys.stderr, flush=True)
+    outcomes = [*map(Outcome.of, kept["outcomes"]), *outcomes]
+    conditions = list(kept["conditions"])
+    ran = [each.name for each in chosen if each.name not in have]
+    if ran:
+        conditions.append(
+            f"{', '.join(ran)}: on {len(os.sched_getaffinity(0))} cores, load average {load:.1f} "
+            f"as it began and {os.getloadavg()[0]:.1f} as it ended, "
+            f"{time.monotonic() - began:.0f} s in all."
+        )
+    if asked.keep:
+        told = {"outcomes": [each.to_json() for each in outcomes], "conditions": conditions}
+        asked.keep.write_text(json.dumps(told))
+    outcomes.sort(key=lambda each: CLUSTERS.index(each.cluster))
     lines, good = report(outcomes)
     print("\n".join(lines))
     if asked.write:
-        conditions = (
-            f"On {len(os.sched_getaffinity(0))} cores, load average {load:.1f} as it began and "
-            f"{os.getloadavg()[0]:.1f} as it ended, {time.monotonic() - began:.0f} s in all."
-        )
         told = PAGE.read_text().partition(MARK)[0]
-        PAGE.write_text("\n".join([f"{told}{MARK}", "", conditions, "", *lines, ""]))
+        PAGE.write_text("\n".join([f"{told}{MARK}", "", *conditions, "", *lines, ""]))
         PAGE.with_suffix(".svg").write_text(plot(outcomes))
     return int(not good)
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.fakes.storage import MemoryStorage
 from tests.services.s3 import Bucket
+from trainmaster.checkpoint.stores import folder_below, open_location, open_storage
 from trainmaster.errors import UserError
 from trainmaster.storage import Storage
-from trainmaster.stores import folder_below, open_location, open_storage
 from trainmaster.testing.storage_contract import StorageContract
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 
 from tests.distributed import savers
-from tests.distributed.savers import run_ranks, whole_state
-from trainmaster import manifest as manifests
+from tests.distributed.savers import ROWS, run_ranks, whole_state
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.folder import verify_folder
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.stores import open_storage
 from trainmaster.errors import IntegrityError
-from trainmaster.folder import verify_folder
-from trainmaster.manifest import MANIFEST_NAME
-from trainmaster.stores import open_storage
 from worker.checkpoint.reader import open_checkpoint
 
 FOLDER = "g1-step20"
@@ -31,7 +31,7 @@ be.
 """
 
 
-def save_runs(top: Path) -> Path:
+def save_runs(top: Path, rows: int = ROWS) -> Path:
     """Save with two ranks each: `good`; `later`, its next step; `other`, another run at the same
     step.
     """
@@ -43,7 +43,7 @@ def save_runs(top: Path) -> Path:
         layout = changes.pop("layout", 1)
         root = (top / name).as_uri()
         told = run_ranks(
-            top / f"ranks-{name}", savers.save_layout, root, layout, world_size=2, **changes
+            top / f"ranks-{name}", savers.save_layout, root, layout, rows, world_size=2, **changes
         )
         assert "error" not in told[0], told
     return top
@@ -212,16 +212,18 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def restored(root: Path, *, manifest_sha256: str | None) -> Mapping[str, torch.Tensor]:
+def restored(
+    root: Path, *, manifest_sha256: str | None, rows: int = ROWS
+) -> Mapping[str, torch.Tensor]:
     """All of the state, as a rank would restore it."""
     storage = open_storage(root.as_uri())
     opened = open_checkpoint(storage, f"{storage.url}/{FOLDER}", manifest_sha256=manifest_sha256)
-    state = {name: torch.zeros_like(tensor) for name, tensor in whole_state().items()}
+    state = {name: torch.zeros_like(tensor) for name, tensor in whole_state(rows=rows).items()}
     opened.load(state)
     return state
 
 
-def outcome_of(damage: Damage, saved: Path, root: Path, seed: int) -> str:
+def outcome_of(damage: Damage, saved: Path, root: Path, seed: int, rows: int = ROWS) -> str:
     """Damage a copy of the good checkpoint under `root`, restore and verify it; return `refused`,
     or `changed nothing` where the draw was of no effect.
 
@@ -235,7 +237,7 @@ def outcome_of(damage: Damage, saved: Path, root: Path, seed: int) -> str:
     if contents(folder) == contents(source):
         return "changed nothing"
     told = f"{damage.__name__} (seed {seed})"
-    error = _refusal(root, digest)
+    error = _refusal(root, digest, rows)
     assert error is not None, f"{told}: what was damaged has been restored"
     assert error.file is not None, f"{told}: no file in {error}"
     assert error.file in str(error), f"{told}: {error.file} is not in {error}"
@@ -246,9 +248,9 @@ def outcome_of(damage: Damage, saved: Path, root: Path, seed: int) -> str:
     return "refused"
 
 
-def _refusal(root: Path, manifest_sha256: str) -> IntegrityError | None:
+def _refusal(root: Path, manifest_sha256: str, rows: int) -> IntegrityError | None:
     try:
-        restored(root, manifest_sha256=manifest_sha256)
+        restored(root, manifest_sha256=manifest_sha256, rows=rows)
     except IntegrityError as error:
         return error
     return None

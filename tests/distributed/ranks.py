@@ -17,7 +17,8 @@ from typing import Any
 from trainmaster.layout import nodes_of
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.orders import Drill, Order
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.spool import Frames, decode
 from trainmaster.wire import Assignment, RankAssignment, Resume
@@ -25,6 +26,7 @@ from worker.launch import Emulation, Inbox, Launch, SlotDevice
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["worker.train"])
+A_HANG_S = 300.0  # far beyond what ranks need on a busy machine, and before pytest's own limit
 TINY = {"layers": 4, "width": 32, "heads": 2, "context": 32}
 
 
@@ -58,7 +60,7 @@ class Generation:
     orders: list[Order] = field(default_factory=list)
     drills: list[Drill] = field(default_factory=list)
 
-    def join(self, *, within_s: float = 60) -> list[int | None]:
+    def join(self, *, within_s: float = A_HANG_S) -> list[int | None]:
         """Wait for all ranks; return their exit codes."""
         deadline = time.monotonic() + within_s
         for process in self.processes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.distributed.ranks import FORKS
+from tests.distributed.ranks import A_HANG_S, FORKS
 from trainmaster.ids import rank_stream
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.plan import Plan
@@ -46,7 +46,7 @@ def rehouse(folder: Path, spec: RunSpec, plan: Plan, resume: Resume, generation:
         processes.append(FORKS.Process(target=_rehouse, args=(launch.model_dump_json(), str(home))))
         processes[-1].start()
     for rank, process in enumerate(processes):
-        process.join(60)
+        process.join(A_HANG_S)
         log = home / f"rank-{rank}.log"
         assert process.exitcode == 0, (process.exitcode, log.read_text()[-3000:])
     digest, location = (home / "told").read_text().split()
@@ -66,7 +66,7 @@ def _rehouse(told: str, home: str) -> None:
     from worker.checkpoint.reader import open_checkpoint
     from worker.checkpoint.tensors import as_shard
     from worker.checkpoint.writer import save
-    from worker.spoolfile import SpoolFile
+    from worker.reporting.spoolfile import SpoolFile
     from worker.storage import open_storage
     from worker.training_state import named_for_loading, optimizer_tensors, tensors_of
 

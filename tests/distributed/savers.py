@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from tests.fakes.storage import HauntedStorage
+from trainmaster.checkpoint.manifest import Parent
+from trainmaster.checkpoint.tiling import Box
 from trainmaster.errors import TrainmasterError
-from trainmaster.manifest import Parent
 from trainmaster.storage import Storage
-from trainmaster.tiling import Box
 from worker.checkpoint.memory import MemoryTier
 from worker.checkpoint.part import Copies
 from worker.checkpoint.peers import Peers
@@ -37,7 +37,11 @@ Tensors = Mapping[str, torch.Tensor | Shard]
 KILLED = 99
 
 
-def whole_state(seed: int = 0) -> dict[str, torch.Tensor]:
+ROWS = 40
+"""Of the largest tensor, each of about a KiB."""
+
+
+def whole_state(seed: int = 0, rows: int = ROWS) -> dict[str, torch.Tensor]:
     """A small state with every awkward shape: scalars, no elements, one row, odd sizes, halves."""
     made = torch.Generator().manual_seed(seed)
     shapes: dict[str, tuple[int, ...]] = {
@@ -51,7 +55,7 @@ def whole_state(seed: int = 0) -> dict[str, torch.Tensor]:
     }
     state = {name: torch.randn(shape, generator=made) for name, shape in shapes.items()}
     state["model/layers.1.bias"] = state["model/layers.1.bias"].to(torch.bfloat16)
-    state["model/layers.2.weight"] = torch.randn(40, 257, generator=made)
+    state["model/layers.2.weight"] = torch.randn(rows, 257, generator=made)
     return state
 
 
@@ -117,10 +121,10 @@ def save_as(
 
 
 def save_layout(
-    rank: int, world_size: int, root: str, layout: int, **changes: Any
+    rank: int, world_size: int, root: str, layout: int, rows: int = ROWS, **changes: Any
 ) -> dict[str, Any]:
     """Save a random layout of the whole state."""
-    share = share_of(whole_state(), layout, rank, world_size)
+    share = share_of(whole_state(rows=rows), layout, rank, world_size)
     return save_as(open_storage(root), share, rank, world_size, **changes)
 
 

@@ -15,9 +15,9 @@ import torch
 
 from tests.distributed.savers import KILLED, save_as, share_of, whole_state
 from tests.fakes.storage import HauntedStorage
+from trainmaster.checkpoint.stores import verify_stored
 from trainmaster.errors import TrainmasterError
 from trainmaster.storage import Storage
-from trainmaster.stores import verify_stored
 from worker.checkpoint.peers import Peers
 from worker.checkpoint.same_store import prove_same_store
 from worker.storage import open_storage

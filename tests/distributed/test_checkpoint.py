@@ -9,8 +9,8 @@ import torch
 
 from tests.distributed import savers
 from tests.distributed.savers import run_ranks, share_of, whole_state
-from trainmaster.folder import verify_folder
-from trainmaster.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.folder import verify_folder
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
 from worker.checkpoint.reader import open_checkpoint
 from worker.checkpoint.tensors import Shard
 from worker.storage import open_storage

@@ -19,9 +19,9 @@ from tests.distributed.damages import (
     save_runs,
 )
 from tests.distributed.savers import whole_state
-from trainmaster import manifest as manifests
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
 from trainmaster.errors import IntegrityError
-from trainmaster.manifest import MANIFEST_NAME
 
 TRIALS = 25 * len(DAMAGES)
 

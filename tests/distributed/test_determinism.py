@@ -113,3 +113,10 @@ def test_where_bits_cannot_be_promised_it_is_refused_by_name(
     told = spec_of(corpus, determinism="layout").model_dump(mode="json")
     with pytest.raises(ValueError, match=because):
         RunSpec.model_validate({**told, "parallel": parallel})
+
+
+def test_sums_that_depend_on_the_layout_are_refused_where_its_bits_are_promised(
+    corpus: Path,
+) -> None:
+    with pytest.raises(ValueError, match="'layout' needs gradient_sums float64, not float32"):
+        spec_of(corpus, determinism="layout", gradient_sums="float32")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.distributed.ranks import started
 from trainmaster.errors import ExitCode
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from worker.launch import Emulation
 

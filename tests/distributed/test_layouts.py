@@ -11,9 +11,9 @@ from tests.distributed.ranks import plan_of, tiny_spec, trained
 from trainmaster.plugins import load_workload
 from trainmaster.spec import RunSpec
 from worker.data.order import sample_indices
+from worker.model.workload import build_stage
 from worker.optimizer import lr_factor
 from worker.weights_digest import digest_of
-from worker.workload import build_stage
 
 TOLERANCE = 1e-5
 """Relative: the plain loop adds gradients in float32 and in another order."""

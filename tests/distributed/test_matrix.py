@@ -26,9 +26,9 @@ from trainmaster.plugins import Workload, load_workload
 from trainmaster.schedules import KNOWN
 from trainmaster.spec import OptimizerSpec, RunSpec
 from worker.data.order import sample_indices
+from worker.model.workload import StageLayers, build_stage
 from worker.optimizer import lr_factor
 from worker.weights_digest import digest_of
-from worker.workload import StageLayers, build_stage
 
 TOLERANCE = 1e-6
 SGD = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "grad_clip": 1.0, "warmup_steps": 2}
@@ -237,3 +237,25 @@ def test_a_proven_cell_trains_like_one_process(
     spec = tiny_spec(corpus) if bitwise else tiny_spec(corpus, optimizer=SGD)
     seen = trained(tmp_path, spec, plan_of(spec, **ask_of(cell)))
     compare(seen, adamw if bitwise else sgd, bitwise=bitwise)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell("zbv_zero_bubble", zero=2),
+        pytest.param(Cell("1f1b", zero=1, ragged=True), marks=pytest.mark.matrix),
+        pytest.param(Cell("looped_bfs", tensor=True), marks=pytest.mark.matrix),
+        pytest.param(Cell("1f1b", zero=3), marks=pytest.mark.matrix),
+    ],
+    ids=cells.name_of,
+)
+def test_gradients_summed_in_float32_train_like_one_process_within_rounding(
+    tmp_path: Path, corpus: Path, sgd: Reference, cell: Cell
+) -> None:
+    spec = tiny_spec(corpus, optimizer=SGD, gradient_sums="float32")
+    seen = trained(tmp_path, spec, plan_of(spec, **ask_of(cell)))
+    compare(seen, sgd, bitwise=False)
+    if cell.zero < 3:
+        width = sum(each.numel() for each in sgd.weights.values()) * 4
+        stages = [seen.series("allreduce_bytes", rank)[0] for rank in (0, 1)]
+        assert cell.tensor or cell.ragged or sum(stages) == width, "half of the bytes"

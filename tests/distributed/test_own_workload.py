@@ -9,7 +9,8 @@ import pytest
 
 from tests.distributed.ranks import started, trained
 from trainmaster.errors import ExitCode
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 
 

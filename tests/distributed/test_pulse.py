@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tests.distributed.ranks import Generation, plan_of, started, tiny_spec
 from trainmaster.home import identity
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from trainmaster.wire import Pulse
 from worker.agent import pulses, stacks
 from worker.agent.records import RankRecord
-from worker.pulsefile import STACKS_SUFFIX
+from worker.reporting.pulsefile import STACKS_SUFFIX
 
 LATER = 1e9
 """An instant from which every rank has stood still for long enough to be told of."""

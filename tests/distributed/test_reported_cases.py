@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from tests.distributed.logged import SAMPLES
 from tests.distributed.ranks import Generation, started, trained
 from trainmaster.orders import Drill
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 from worker.launch import Emulation
 

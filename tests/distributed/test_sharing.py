@@ -11,7 +11,8 @@ from tests.distributed.ranks import Generation, plan_of, started, tiny_spec, tra
 from tests.distributed.test_matrix import compare, plain_loop
 from trainmaster import plugins, timeline
 from trainmaster.errors import ExitCode
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.schedules import KNOWN
 from trainmaster.spec import RunSpec, TelemetrySpec
 

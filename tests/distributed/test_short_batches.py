@@ -11,7 +11,8 @@ import pytest
 
 from tests.distributed.ranks import trained
 from tests.distributed.test_matrix import SGD, compare, plain_loop
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.distributed import storing
 from tests.distributed.savers import run_ranks
 from tests.services.s3 import Bucket
-from trainmaster.manifest import MANIFEST_NAME
-from trainmaster.stores import verify_stored
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.stores import verify_stored
 from worker.storage import open_storage
 
 FOLDER = "g1-step20"

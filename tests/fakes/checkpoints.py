@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from trainmaster import manifest as manifests
-from trainmaster.manifest import BLOCK_BYTES, FileEntry, Manifest, ShardEntry, sha256
-from trainmaster.tensor_file import encode_header
+from trainmaster.checkpoint import manifest as manifests
+from trainmaster.checkpoint.manifest import BLOCK_BYTES, FileEntry, Manifest, ShardEntry, sha256
+from trainmaster.checkpoint.tensor_file import encode_header
 
 Files = dict[str, bytes]
 

@@ -1,141 +1,22 @@
-"""A control plane of values, over HTTP: what a test puts into it is what the dashboard is told."""
+"""A control plane of values: what a test puts into it is what the dashboard is told.
+
+`tests.fakes.control_http` serves it.
+"""
 
 from __future__ import annotations
 
-import json
-import math
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 from tests.fakes import control_content as content
 from tests.fakes.control_content import at
+from tests.fakes.control_run import FakeRun
 
 TOKEN = "tm-operator-token"
 VIEWER_TOKEN = "tm-viewer-token"
 CODE = "one-time-code"
-RANK_METRICS = {
-    "utilization_ratio": 0.8,
-    "memory_used_ratio": 0.42,
-    "bubble_ratio": 0.2,
-    "latency_ms": 12.0,
-    "bandwidth_bytes_per_s": 3.0e8,
-}
-
-
-@dataclass
-class FakeRun:
-    """A run whose samples are computed from its attempts: [(generation, first step, last step)]."""
-
-    id: str
-    name: str
-    state: str = "running"
-    version: int = 7
-    target_steps: int = 400
-    branches: list[tuple[int, int, int]] = field(default_factory=lambda: [(1, 1, 120)])
-    non_finite_steps: frozenset[int] = frozenset()
-    because: str = ""
-    num_ranks: int = 4
-
-    @property
-    def step(self) -> int:
-        return self.branches[-1][2] if self.branches else 0
-
-    def advance(self, steps: int = 1) -> None:
-        generation, first, last = self.branches[-1]
-        self.branches[-1] = (generation, first, min(self.target_steps, last + steps))
-
-    def roll_back(self, step: int) -> None:
-        self.branches.append((len(self.branches) + 1, step + 1, step + 1))
-
-    def attempts(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "generation": generation,
-                "parent_generation": generation - 1 if generation > 1 else None,
-                "state": "running",
-                "cause": "submitted" if generation == 1 else f"rollback to step {first - 1}",
-                "first_step": first,
-                "last_step": last,
-                "started_at": at(300),
-                "ended_at": None,
-                "resumed_from_step": first - 1,
-                "resumed_from_checkpoint": None,
-                "skip": [],
-                "lr_factor": None,
-            }
-            for generation, first, last in self.branches
-        ]
-
-    def document(self) -> dict[str, Any]:
-        last = self.value("loss", self.step, 0) if self.step else None
-        return {
-            "id": self.id,
-            "name": self.name,
-            "version": self.version,
-            "state": self.state,
-            "desired": "running",
-            "because": self.because,
-            "step": self.step,
-            "target_steps": self.target_steps,
-            "generation": len(self.branches),
-            "loss": last,
-            "grad_norm": 0.81 if self.step else None,
-            "tokens_per_s": 10432.7 if self.step else None,
-            "skipped_steps": len(self.non_finite_steps),
-            "created_at": at(400),
-            "started_at": at(300),
-            "ended_at": None,
-            "attempts": self.attempts(),
-            "ranks": [
-                {
-                    "rank": rank,
-                    "node": "node-a",
-                    "pid": 1000 + rank,
-                    "stage": rank % 2,
-                    "replica": rank // 2,
-                    "tensor": 0,
-                    "state": "ready",
-                    "last_step": self.step,
-                    "last_seen_at": at(0.5),
-                    "exit_code": None,
-                }
-                for rank in range(self.num_ranks if self.step else 0)
-            ],
-            "spec": {"name": self.name, "workload": "worker.workloads.byte_gpt:workload"},
-            "plan": {"micro_batch": 4, "schedule": "1f1b"},
-            "goodput": {},
-        }
-
-    def value(self, metric: str, step: int, rank: int, generation: int = 1) -> Any:
-        bad = step in self.non_finite_steps and generation == 1
-        if metric in ("loss", "grad_norm") and bad:
-            return "NaN"
-        if metric == "loss":
-            swing = 0.05 * math.sin(step * generation)
-            return 2.2 + 3.3 * math.exp(-step / 60) + swing + (generation == 1) * step / 1000
-        if metric == "grad_norm":
-            return 0.5 + 0.2 * abs(math.sin(step / 3))
-        if metric == "tokens_per_s":
-            return 10000 + 500 * math.sin(step / 7)
-        if metric == "non_finite":
-            return 12 if bad else 0
-        base = RANK_METRICS[metric]
-        return base * (1 + 0.03 * rank + 0.05 * math.sin(step / 5 + rank))
-
-    def points(self, metric: str, rank: int, *, everything: bool) -> list[list[Any]]:
-        points = []
-        for index, (generation, first, last) in enumerate(self.branches):
-            later = [branch[1] - 1 for branch in self.branches[index + 1 :]]
-            end = last if everything else min([last, *later])
-            points += [
-                [generation, step, self.value(metric, step, rank, generation)]
-                for step in range(first, end + 1)
-            ]
-        return points
 
 
 @dataclass
@@ -165,11 +46,21 @@ class FakeControl:
     refuse_requests: str = ""
     ended: list[str] = field(default_factory=list)
     num_asked: int = 0
+    drills_allowed: bool = True
+    calibrated: list[str] = field(default_factory=list)
+    comparisons: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     down: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, run_id: str) -> FakeRun | None:
         return next((run for run in self.runs if run.id == run_id), None)
+
+    def advance(self, run_id: str, steps: int = 10) -> None:
+        """Let a run train on, also while the dashboard reads."""
+        with self.lock:
+            run = self.run(run_id)
+            assert run is not None
+            run.advance(steps)
 
     def of_run(self, items: list[dict[str, Any]], run_id: str) -> list[dict[str, Any]]:
         return [item for item in items if item.get("run") == run_id]
@@ -178,19 +69,29 @@ class FakeControl:
         parts = [unquote(part) for part in path.strip("/").split("/")][1:]
         match parts:
             case ["runs"]:
-                return [run.document() for run in self.runs]
+                wanted = query.get("archived")
+                return [
+                    run.document()
+                    for run in self.runs
+                    if wanted is None or run.archived == (wanted.lower() == "true")
+                ]
             case ["runs", run_id, *rest]:
                 run = self.run(run_id)
                 return None if run is None else self._of_run(run, rest, query)
             case ["rules", name]:
                 return next((rule for rule in self.rules if rule["name"] == name), None)
             case ["rules", name, "history"]:
-                return [
-                    {"version": 1, "change": "added", "at": at(900), "actor": "token:admin"},
-                    {"version": 2, "change": "edited", "at": at(60), "actor": "token:operator"},
-                ]
+                return content.rule_history(self.rules, name)
+            case ["about"]:
+                return {
+                    "version": "test",
+                    "drills_allowed": self.drills_allowed,
+                    "retention": {"samples_exact_days": 30, "samples_days": 365, "scrub_days": 0},
+                }
             case ["incidents", name]:
                 return next((each for each in self.incidents if each["id"] == name), None)
+            case ["checkpoints", name, "compare", other]:
+                return self.comparisons.get((name, other))
             case ["requests", name]:
                 return {"id": name, "kind": "verify", "state": "applied", "ok": True}
             case [
@@ -223,6 +124,10 @@ class FakeControl:
                 return [{**each, "ranks": len(each["ranks"])} for each in self.timelines]
             case ["timelines", step]:
                 return next((each for each in self.timelines if str(each["step"]) == step), None)
+            case ["events"] if "limit" in query:
+                before = int(query.get("before", 1 << 62))
+                told = [e for e in self.of_run(self.events, run.id) if e["id"] < before]
+                return told[-int(query["limit"]) :]
             case [("events" | "checkpoints" | "alerts" | "incidents") as name]:
                 return self.of_run(getattr(self, name), run.id)
         return None
@@ -244,8 +149,16 @@ class FakeControl:
                 found = next(each for each in self.checkpoints if each["id"] == checkpoint_id)
                 found["pinned"] = verb == "pin"
                 return found
+            case ["checkpoints", name, "compare", other]:
+                self.comparisons[name, other] = content.comparison(name, other)
+                return {"id": "chore-3", "state": "pending"}
             case ["checkpoints", checkpoint_id, "verify"]:
                 return {"id": "c1", "kind": "verify", "state": "pending"}
+            case ["runs", run_id, ("archive" | "unarchive") as verb]:
+                run = self.run(run_id)
+                assert run is not None
+                run.archived = verb == "archive"
+                return run.document()
             case ["incidents", name, ("approve" | "dismiss") as verb]:
                 self.answers.append((name, verb, body))
                 found = next(each for each in self.incidents if each["id"] == name)
@@ -263,13 +176,17 @@ class FakeControl:
 
     def _tried(self, parts: list[str], body: dict[str, Any]) -> Any:
         match parts:
+            case ["nodes", name, "calibrate"]:
+                self.calibrated.append(name)
+                return {"id": "c2", "kind": "calibrate", "state": "pending"}
             case ["channels", _, "test"]:
                 return {"state": "sent"}
             case ["plan"]:
                 return content.plan()
             case ["backtest"]:
                 self.backtests.append(body)
-                return [content.backtest(source) for source in body["runs"]]
+                sources = [*body.get("runs", ()), *(each["name"] for each in body.get("csv", ()))]
+                return [content.backtest(source) for source in sources]
         return None
 
     def _series(self, run_id: str, body: dict[str, Any]) -> Any:
@@ -282,13 +199,20 @@ class FakeControl:
                 for point in run.points(
                     each["metric"], each.get("rank", 0), everything=body["all_generations"]
                 )
-                if point[1] > body["after_step"] and body["generation"] in {None, point[0]}
+                if body["after_step"] < point[1] <= body.get("until_step", point[1])
+                and body["generation"] in {None, point[0]}
             ]
             columns = {
                 name: [point[place] for point in points]
                 for place, name in enumerate(("generation", "step", "value"))
             }
-            told.append({**each, "unit": "1", "columns": columns, "downsampled": False})
+            columns["at"] = [content.BEGAN + point[1] + 50 * point[0] for point in points]
+            if body.get("tokens"):
+                columns["tokens"] = [4096.0 * point[1] for point in points]
+            answer = {**each, "unit": "1", "columns": columns, "downsampled": False}
+            if body.get("statistics"):
+                answer["statistics"] = content.statistics(points)
+            told.append(answer)
         return {"series": told}
 
     def _request(self, run_id: str, body: dict[str, Any]) -> Any:
@@ -311,7 +235,12 @@ class FakeControl:
             "state": "accepted",
             "because": "",
             "step": None,
-            "order": {"state": "sent", "step": None, "because": ""},
+            "order": {
+                "generation": len(self.run(run_id).branches),  # type: ignore[union-attr]
+                "state": "sent",
+                "step": None,
+                "because": "",
+            },
         }
         return self.requests[request_id]
 
@@ -325,6 +254,8 @@ class FakeControl:
             differs.append(f"batches {first} to {first + body['skip_steps'] - 1} are skipped")
         if body.get("lr_factor"):
             differs.append(f"the learning rate is multiplied by {body['lr_factor']}")
+        if body.get("plan"):
+            differs.append(f"another plan: {len(body['plan']['pipelines'])} replicas")
         return {
             "checkpoint": checkpoint,
             "checkpoint_state": checkpoint["state"],
@@ -335,98 +266,11 @@ class FakeControl:
             "differs": differs or ["Nothing: the same steps come again bit for bit."],
             "warnings": [] if checkpoint["state"] == "trusted" else ["It is not trusted."],
             "refused": None,
+            "budgets": {
+                "restarts": {"spent": 2, "allowed": 5},
+                "rollbacks": {"spent": 1, "allowed": 3},
+            },
         }
-
-
-class _Handler(BaseHTTPRequestHandler):
-    control: FakeControl
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # headers and body in one segment, or each answer waits for an acknowledgement
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        role = self._role()
-        self.control.num_asked += 1
-        if self.control.down:
-            self._answer(503, {"title": "Unavailable", "detail": "down for the test"})
-        elif role is None:
-            self._answer(401, {"title": "Unauthenticated", "detail": "no such token"})
-        elif parts.path == "/v1/logins/current":
-            self._answer(200, {"role": role})
-        else:
-            with self.control.lock:
-                found = self.control.get(parts.path, query)
-            if found is None:
-                self._answer(404, {"title": "Not found", "detail": f"{parts.path} is not there"})
-            else:
-                self._answer(200, found)
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-        path = urlsplit(self.path).path
-        if self.control.down:
-            self._answer(503, {"title": "Unavailable", "detail": "down for the test"})
-        elif path == "/v1/logins":
-            if body.get("code") in self.control.codes:
-                self.control.codes.discard(body["code"])
-                answer = {"token": TOKEN, "role": "operator", "expires_at": at(-3600)}
-                self._answer(200, answer)
-            else:
-                self._answer(401, {"title": "Unauthenticated", "detail": "no such code"})
-        elif self._role() is None:
-            self._answer(401, {"title": "Unauthenticated", "detail": "no such token"})
-        else:
-            with self.control.lock:
-                answer = self.control.post(path, body)
-            self._answer(*answer) if isinstance(answer, tuple) else self._answer(200, answer)
-
-    def do_PUT(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-        name = unquote(urlsplit(self.path).path.rpartition("/")[2])
-        with self.control.lock:
-            rule = next(each for each in self.control.rules if each["name"] == name)
-            rule.update(body)
-        self._answer(200, rule)
-
-    def do_DELETE(self) -> None:
-        path = urlsplit(self.path).path
-        if path.startswith("/v1/silences/"):
-            with self.control.lock:
-                self.control.silences.clear()
-            self._answer(200, {})
-            return
-        self.control.ended.append(self.headers.get("Authorization", "").partition(" ")[2])
-        self._answer(200, {})
-
-    def _role(self) -> str | None:
-        return self.control.tokens.get(self.headers.get("Authorization", "").partition(" ")[2])
-
-    def _answer(self, status: int, document: Any) -> None:
-        content = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-
-@contextmanager
-def serving(control: FakeControl):
-    """Serve `control` on a free port of this machine; the block gets its address."""
-    handler = type("Handler", (_Handler,), {"control": control})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=5)
 
 
 def full_control() -> FakeControl:
@@ -438,6 +282,7 @@ def full_control() -> FakeControl:
         non_finite_steps=frozenset({150, 151, 152}),
         because="rolled back to step 100: three non-finite updates within 20 steps; "
         "batches 150 to 152 are skipped",
+        tags=("baseline", "nightly"),
     )
     return FakeControl(
         runs=[

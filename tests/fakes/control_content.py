@@ -12,6 +12,28 @@ def at(seconds_ago: float = 0.0) -> str:
     return (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat()
 
 
+BEGAN = 1_790_000_000.0
+"""When the fake runs began, in seconds since the epoch."""
+
+
+def statistics(points: list[list[Any]]) -> Json:
+    known = [(value, step) for _, step, value in points if isinstance(value, int | float)]
+    values = [value for value, _ in known]
+    least, greatest = min(known, default=(None, None)), max(known, default=(None, None))
+    return {
+        "count": len(known),
+        "non_finite": sum(isinstance(point[2], str) for point in points),
+        "mean": sum(values) / len(values) if values else None,
+        "std": 0.1 if values else None,
+        "min": least[0],
+        "min_step": least[1],
+        "max": greatest[0],
+        "max_step": greatest[1],
+        "first": values[0] if values else None,
+        "last": values[-1] if values else None,
+    }
+
+
 def backtest(source: str) -> Json:
     return {
         "source": source,
@@ -32,7 +54,39 @@ def backtest(source: str) -> Json:
         "not_applicable": [],
         "not_applicable_because": {},
         "notes": [],
+        "curve": {
+            "metric": "non_finite",
+            "lines": [
+                {
+                    "scope": "run",
+                    "columns": {
+                        "generation": [0] * 190,
+                        "step": list(range(1, 191)),
+                        "value": [12 if 150 <= step <= 152 else 0 for step in range(1, 191)],
+                    },
+                }
+            ],
+        },
     }
+
+
+def rule_history(rules: list[Json], name: str) -> list[Json]:
+    """Two versions: it was added as observing, and then set to what it is."""
+    rule = next(each for each in rules if each["name"] == name)
+    return [
+        {
+            "version": version,
+            "change": change,
+            "at": at(seconds_ago),
+            "actor": actor,
+            "why": why,
+            "body": {**rule, "mode": mode},
+        }
+        for version, change, seconds_ago, actor, why, mode in [
+            (1, "added", 900, "token:admin", "", "observe"),
+            (2, "edited", 60, "token:operator", "tried on ten runs", rule["mode"]),
+        ]
+    ]
 
 
 def events() -> list[Json]:
@@ -93,6 +147,44 @@ def checkpoints() -> list[Json]:
     ]
 
 
+def comparison(checkpoint: str, other: str) -> Json:
+    """As a node tells it: four layers, of which the last moved most."""
+
+    def distance(share: float, **more: Any) -> Json:
+        return {
+            "elements": 1000,
+            "changed": 990,
+            "not_finite": 0,
+            "other_not_finite": 0,
+            "norm": 12.5,
+            "other_norm": 12.4,
+            "difference_norm": 12.5 * share,
+            "relative_difference": share,
+            "largest_difference": share / 50,
+            **more,
+        }
+
+    return {
+        "state": "applied",
+        "ok": True,
+        "findings": [],
+        "checkpoint": checkpoint,
+        "other": other,
+        "whole": distance(0.02),
+        "layers": [
+            *(distance(0.01 * layer, layer=layer, tensors=4) for layer in range(1, 4)),
+            distance(0.11, layer=4, tensors=2),
+            distance(0.0, layer=None, tensors=1),
+        ],
+        "tensors": [distance(0.11, name="layers.4.attn.q.weight", layer=4, shape=[20, 50])],
+        "tensors_left_out": 0,
+        "only_here": [],
+        "only_there": ["layers.5.bias"],
+        "unlike": [],
+        "without_counterpart": 1,
+    }
+
+
 def alerts() -> list[Json]:
     return [
         {
@@ -119,8 +211,24 @@ def incidents() -> list[Json]:
             "closed_at": None,
             "state": "verifying",
             "rung": 1,
-            "actions": [{"action": "rollback", "to_step": 100, "skip": "150-152"}],
-            "verification": {"until_step": 172},
+            "actions": [
+                {
+                    "action": "rollback",
+                    "at": at(85),
+                    "generation": 1,
+                    "to_step": 100,
+                    "skip": "150-152",
+                    "rejected": [
+                        {"checkpoint": "r1-g1-s150", "step": 150, "why": "is quarantined"}
+                    ],
+                }
+            ],
+            "verification": {
+                "needed": 20,
+                "healthy_steps": 12,
+                "loss_band": [2.1, 2.9],
+                "grad_norm_below": 1.6,
+            },
             "mttr_s": None,
             "because": "three non-finite updates within 20 steps",
             "closed_as": None,

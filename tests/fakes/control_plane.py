@@ -8,22 +8,15 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trainmaster.facts import Batch, Event
 from trainmaster.orders import Order
 from trainmaster.plan import Pipeline, Plan
 from trainmaster.spec import RunSpec
 from trainmaster.spool import missing_in, numbers
-from trainmaster.wire import (
-    PROTOCOL_VERSION,
-    Assignment,
-    Batch,
-    Chore,
-    Event,
-    RankAssignment,
-    Sync,
-    SyncReply,
-)
+from trainmaster.wire import PROTOCOL_VERSION, Assignment, Chore, RankAssignment, Sync, SyncReply
 
 TOKEN = "agent-token"
+LINK_TOKEN = "link-token"
 
 
 @dataclass
@@ -133,8 +126,17 @@ class FakeControlPlane:
                 if self.server is not plane._server:  # a connection from before `down`
                     self.close_connection = True
                     return
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status, data = plane.respond(self.headers["Authorization"], body)
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                if self.path.endswith("/link-token"):
+                    self._answer(201, json.dumps({"token": LINK_TOKEN}).encode())
+                else:
+                    self._answer(*plane.respond(self.headers["Authorization"], body))
+
+            def do_GET(self) -> None:
+                is_link = self.headers["Authorization"] == f"Bearer {LINK_TOKEN}"
+                self._answer(200, json.dumps({"role": "link" if is_link else "agent"}).encode())
+
+            def _answer(self, status: int, data: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

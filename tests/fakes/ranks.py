@@ -14,9 +14,10 @@ import signal
 import time
 
 from trainmaster.errors import Problem, SpecError
+from trainmaster.facts import Event
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.spool import MISSING, Header, encode_event, encode_header, encode_row
-from trainmaster.wire import Event, WorkloadInfo
+from trainmaster.wire import WorkloadInfo
 from worker.launch import Launch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from trainmaster.tiling import Box
+from trainmaster.checkpoint.tiling import Box
 
 
 @st.composite

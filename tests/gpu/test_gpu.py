@@ -126,3 +126,35 @@ def test_the_driver_tells_what_is_asked(devices: int) -> None:
         assert reading.memory_used_bytes is not None
         assert reading.temperature_c is None or 0 < reading.temperature_c < 120
     assert nvml.xids() == []
+
+
+def _copied_from_cuda(answer: Any) -> None:
+    import torch
+
+    from worker.checkpoint.part import About, Copies
+    from worker.checkpoint.transfer import transfer_of
+    from worker.devices import ComputeDevice
+
+    device = ComputeDevice("cuda")
+    device.enter()
+    copies, about = Copies(None, 0, transfer=transfer_of(device)), About("r1", 1, 1, 0)
+    weights = torch.randn(1 << 24, device=device.torch_device)
+    tensors = {"model/w": weights, "model/t": weights.view(4, -1).t(), "step": torch.ones(3)}
+    copies.prepare(tensors, about)
+    expected = {name: each.cpu() for name, each in tensors.items()}
+    copy = copies.take(tensors, about)
+    weights.zero_()  # as the optimizer does, behind the copy
+    part = copy.part()
+    right = all(torch.equal(part.shards[name].tensor, each) for name, each in expected.items())
+    assert copies.newest is not None
+    answer.put((right, copies.newest.tensor_B.is_pinned()))
+
+
+def test_a_checkpoint_is_copied_on_its_own_stream_into_locked_pages(devices: int) -> None:
+    if devices < 1:
+        pytest.skip("needs a CUDA device")
+    answer = FORKS.Queue()
+    process = FORKS.Process(target=_copied_from_cuda, args=(answer,))
+    process.start()
+    assert answer.get(timeout=120) == (True, True)
+    process.join()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import struct
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
 
 from tests.services.private_server import absent
 from tests.services.prometheus import StartPrometheus
@@ -44,7 +49,8 @@ def page() -> Iterator[str]:
         exporter.begin(record, time.time())
         exporter.take(record.stream, Frames(0, header, [], header.row_struct().pack(1, 0.0, *row)))
     roles = {"scrape": "viewer", "agents": "agent"}
-    server = serve(exporter, host="127.0.0.1", port=0, admit=Readers(roles.get, own=None).admit)
+    admit = Readers(roles.get).admit
+    server = serve(exporter, host="127.0.0.1", port=0, admit=admit, take=admit)
     yield f"127.0.0.1:{server.server_address[1]}"
     server.shutdown()
     server.server_close()
@@ -92,3 +98,40 @@ def test_the_page_is_well_formed_and_guarded(page: str):
         ["promtool", "check", "metrics"], input=shown.text, capture_output=True, text=True
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+class Sick(Collector):
+    def collect(self) -> Iterator[Metric]:
+        raise ArithmeticError("no series today")
+
+
+def test_a_reader_that_hangs_up_is_no_word_in_the_log_and_a_fault_is(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+):
+    hung_up = threading.Event()
+
+    def admit(_token: str) -> None:
+        assert hung_up.wait(10)
+
+    server = serve(Sick(), host="127.0.0.1", port=0, admit=admit, take=lambda _: None)
+    port = int(server.server_address[1])
+    asked = b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer any\r\n\r\n"
+    path = asked.replace(b"/metrics", b"/elsewhere")
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as reader:
+            # Closed without a farewell: what is sent to it is refused.
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reader.sendall(path * 100)
+        hung_up.set()
+        with socket.create_connection(("127.0.0.1", port)) as reader:
+            reader.sendall(asked)
+            assert reader.recv(1) == b""
+        until(lambda: caplog.records)
+    finally:
+        server.shutdown()
+        server.server_close()
+    [line] = caplog.records
+    assert line.getMessage() == "a request from 127.0.0.1 failed"
+    assert line.exc_info is not None
+    assert line.exc_info[0] is ArithmeticError
+    assert capfd.readouterr().err == ""

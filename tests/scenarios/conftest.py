@@ -34,7 +34,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
 
 @pytest.fixture(scope="session")
 def twin(ring: Ring, corpus: Path) -> dict[str, object]:
-    """The run that nothing happened to: its weights and its losses."""
+    """The run that nothing happened to: its id, its weights and its losses."""
     run = ring.submit(tiny("twin", corpus))
     done = ring.wait_for(run, "succeeded")
-    return {"weights_sha256": done["weights_sha256"], "losses": ring.losses(run)}
+    return {"id": run, "weights_sha256": done["weights_sha256"], "losses": ring.losses(run)}

@@ -24,7 +24,7 @@ TRAINMASTER = Path(sys.executable).with_name("trainmaster")
 TERMINAL = {"succeeded", "failed", "stopped", "paused"}
 T = TypeVar("T")
 
-OAK = {"name": "oak", "slots": 4, "emulate": {"layer_time_s": 0.0035}}
+OAK = {"name": "oak", "slots": 4, "emulate": {"layer_time_s": 0.006}}
 """The node of a ring. Its device sleeps rather than computes, some 100 ms a step, so that a story
 goes as fast on a busy machine as on an idle one.
 """
@@ -44,7 +44,7 @@ def until(look: Callable[[], T], *, within_s: float = 60, what: str = "") -> T:
         if seen:
             return seen
         assert time.monotonic() < deadline, f"not within {within_s} s: {what}; seen last: {seen!r}"
-        time.sleep(0.1)
+        time.sleep(0.25)
 
 
 class CommandFailedError(AssertionError):
@@ -117,15 +117,18 @@ class Ring:
         path.write_text(yaml.safe_dump(spec))
         return str(self.json("submit", path)["id"])
 
-    def show(self, run: str) -> dict[str, Any]:
-        """What `show --json` prints, asked for over HTTP: stories look often, and a process for
+    def get(self, path: str, **query: Any) -> Any:
+        """What a command that reads would ask for, over HTTP: stories look often, and a process for
         each look would slow down what is looked at.
         """
         token = Home(self.home).token()
         with Client(self.environment["TRAINMASTER_URL"], token, timeout_s=60) as client:
-            return dict(client.get(f"/v1/runs/{run}"))
+            return client.get(path, **query)
 
-    def wait_for(self, run: str, *states: str, within_s: float = 120) -> dict[str, Any]:
+    def show(self, run: str) -> dict[str, Any]:
+        return dict(self.get(f"/v1/runs/{run}"))
+
+    def wait_for(self, run: str, *states: str, within_s: float = 300) -> dict[str, Any]:
         wanted = set(states)
 
         def look() -> dict[str, Any] | None:
@@ -147,9 +150,19 @@ class Ring:
             far = (seen["step"] or 0) >= step
             return seen if far and generation in {None, seen["generation"]} else None
 
-        found = until(look, within_s=120, what=f"{run} to reach step {step}")
+        found = until(look, within_s=300, what=f"{run} to reach step {step}")
         assert found is not None
         return found
+
+    def wait_for_generation(self, run: str, generation: int) -> dict[str, Any]:
+        """Wait until the run has begun its generation; return that attempt."""
+
+        def look() -> list[dict[str, Any]]:
+            seen = self.show(run)
+            assert seen["state"] not in TERMINAL, seen["because"]
+            return list(seen["attempts"][generation - 1 :])
+
+        return until(look, within_s=300, what=f"{run} to be in generation {generation}")[0]
 
     def wait_for_checkpoint(self, run: str, step: int) -> None:
         """Wait until the state of `step` or a later one is committed and, where that is done, kept:
@@ -160,7 +173,7 @@ class Ring:
             kinds = {"checkpoint_committed"}
 
         def look() -> bool:
-            told = [each for each in self.events(run) if each["kind"] in kinds]
+            told = [each for each in self.get(f"/v1/runs/{run}/events") if each["kind"] in kinds]
             return {each["kind"] for each in told if each["data"]["step"] >= step} == kinds
 
         until(look, what=f"the checkpoint of step {step}")
@@ -189,7 +202,7 @@ def tiny(name: str, corpus: Path, *, steps: int = 150, **train: Any) -> dict[str
             "optimizer": {"lr": 1e-3, "warmup_steps": 5, "decay": "cosine", "grad_clip": 1.0},
             **train,
         },
-        "parallel": {"replicas": 2, "stages": 2, "micro_batch": 2},
+        "parallel": {"replicas": 2, "stages": 2, "micro_batch": 4},
         "checkpoint": {"every_steps": 10, "trust_after_steps": 5},
     }
 

@@ -8,8 +8,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.scenarios.ring import Ring, same_losses, tiny
 
 GOOD = {"committed", "trusted"}
@@ -36,33 +34,31 @@ def kill_agent(ring: Ring, run: str) -> None:
     ring.kill("agent:oak")
 
 
-@pytest.mark.parametrize(
-    "kill", [kill_one_rank, kill_rank_zero, kill_all_ranks, kill_nest, kill_agent]
-)
-def test_the_run_goes_on_and_ends_with_the_bits_of_its_twin(ring: Ring, twin, corpus: Path, kill):
-    run = ring.submit(tiny(kill.__name__, corpus))
-    ring.wait_for_step(run, 35)
-    ring.wait_for_checkpoint(run, 30)
-    kill(ring, run)
+KILLS = (kill_one_rank, kill_rank_zero, kill_all_ranks, kill_nest, kill_agent)
+
+
+def test_whatever_is_killed_the_run_goes_on_and_ends_with_the_bits_of_its_twin(
+    ring: Ring, twin, corpus: Path
+):
+    run = ring.submit(tiny("killed", corpus))
+    safe = 10
+    for generation, kill in enumerate(KILLS, start=1):
+        ring.wait_for_step(run, safe + 5, generation=generation)
+        ring.wait_for_checkpoint(run, safe)
+        kill(ring, run)
+        attempt = ring.wait_for_generation(run, generation + 1)
+        assert attempt["cause"], "the reason is told in words"
+        assert attempt["resumed_from_step"] >= safe, kill.__name__
+        safe = attempt["resumed_from_step"] + 10
     done = ring.wait_for(run, "succeeded")
-    assert done["generation"] == 2, done["attempts"]
+    assert done["generation"] == len(KILLS) + 1, done["attempts"]
+    assert "rank 3 killed by signal 9" in done["attempts"][1]["cause"]
     assert done["weights_sha256"] == twin["weights_sha256"]
     assert same_losses(ring.losses(run), twin["losses"]) == []
-    cause = done["attempts"][1]["cause"]
-    assert cause, "the reason is told in words"
-    assert done["attempts"][1]["resumed_from_step"] >= 30
-    [restored] = ring.events(run, "checkpoint_restored")
-    assert restored["data"]["step"] == done["attempts"][1]["resumed_from_step"]
-    if kill is kill_agent:
-        assert restored["data"]["source"] == "store", "an agent's memory ends with it"
-
-
-def test_the_cause_names_the_rank_and_the_signal(ring: Ring, corpus: Path):
-    run = ring.submit(tiny("named", corpus))
-    ring.wait_for_step(run, 15)
-    kill_one_rank(ring, run)
-    done = ring.wait_for(run, "succeeded")
-    assert "rank 3 killed by signal 9" in done["attempts"][1]["cause"]
+    restored = ring.events(run, "checkpoint_restored")
+    resumed = [each["resumed_from_step"] for each in done["attempts"][1:]]
+    assert [each["data"]["step"] for each in restored] == resumed
+    assert restored[-1]["data"]["source"] == "store", "an agent's memory ends with it"
 
 
 def damage_by_a_flipped_bit(folder: Path) -> None:
@@ -81,23 +77,28 @@ def damage_by_truncation(folder: Path) -> None:
     victim.write_bytes(victim.read_bytes()[:-1000])
 
 
-@pytest.mark.parametrize(
-    "damage", [damage_by_a_flipped_bit, damage_by_a_missing_file, damage_by_truncation]
-)
-def test_a_damaged_checkpoint_is_quarantined_and_the_one_before_is_used(
-    ring: Ring, twin, corpus: Path, damage
+DAMAGES = (damage_by_a_flipped_bit, damage_by_a_missing_file, damage_by_truncation)
+
+
+def test_damaged_checkpoints_are_quarantined_and_the_one_before_is_used(
+    ring: Ring, twin, corpus: Path
 ):
-    run = ring.submit(tiny(damage.__name__, corpus))
-    ring.wait_for_step(run, 35)
+    spec = tiny("damaged", corpus)
+    spec["checkpoint"] |= {"keep_last": len(DAMAGES) + 1}
+    run = ring.submit(spec)
+    ring.wait_for_step(run, 45)
     ring.json("pause", run)
-    newest = [each for each in ring.json("checkpoints", run) if each["state"] in GOOD][-1]
-    damage(Path(newest["location"].removeprefix("file://")))
+    good = [each for each in ring.json("checkpoints", run) if each["state"] in GOOD]
+    before, *damaged = good[-1 - len(DAMAGES) :]
+    for damage, each in zip(DAMAGES, damaged, strict=True):
+        damage(Path(each["location"].removeprefix("file://")))
     ring.json("resume", run)
     done = ring.wait_for(run, "succeeded")
     states = {each["id"]: each for each in ring.json("checkpoints", run)}
-    assert states[newest["id"]]["state"] == "quarantined"
-    assert "safetensors" in states[newest["id"]]["because"]
-    assert done["attempts"][-1]["resumed_from_step"] < newest["step"]
+    for each in damaged:
+        assert states[each["id"]]["state"] == "quarantined", each
+        assert "safetensors" in states[each["id"]]["because"]
+    assert done["attempts"][-1]["resumed_from_step"] == before["step"]
     assert done["weights_sha256"] == twin["weights_sha256"]
 
 

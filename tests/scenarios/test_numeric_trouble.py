@@ -66,7 +66,7 @@ def test_nan_on_one_rank_rolls_back_before_the_first_bad_step_and_equals_its_sis
 
 
 def test_two_bad_steps_heal_and_nothing_is_rolled_back(ring: Ring, corpus: Path):
-    run = ring.submit(tiny("heals", corpus))
+    run = ring.submit(tiny("heals", corpus, steps=60))
     drill_ahead(ring, run, "--rank", 2, "--for", "2steps")
     done = ring.wait_for(run, "succeeded")
     assert done["generation"] == 1

@@ -10,7 +10,7 @@ from tests.scenarios.ring import Ring, tiny, until
 
 
 def test_hold_keeps_the_ranks_and_resume_lets_them_go_on(ring: Ring, corpus: Path):
-    run = ring.submit(tiny("hold", corpus, steps=250))
+    run = ring.submit(tiny("hold", corpus))
     ring.wait_for_step(run, 15)
     ring.json("pause", run, "--hold", "--why", "lunch")
     held = ring.show(run)
@@ -80,19 +80,18 @@ def test_of_two_who_press_restore_at_once_one_wins_and_the_other_is_told(ring: R
 
 
 def test_a_dry_run_of_a_restore_tells_what_would_be_lost_and_changes_nothing(
-    ring: Ring, corpus: Path
+    ring: Ring, twin: dict[str, str]
 ):
-    run = ring.submit(tiny("dry", corpus))
-    done = ring.wait_for(run, "succeeded")
+    run = twin["id"]
+    before = ring.show(run)
     target = ring.json("checkpoints", run)[-2]
     told = ring.json("restore", run, target["id"], "--skip-steps", 2, "--dry-run")
     assert told
-    assert ring.show(run)["generation"] == done["generation"]
+    assert ring.show(run)["version"] == before["version"]
 
 
-def test_what_the_state_does_not_allow_is_refused_with_exit_4(ring: Ring, corpus: Path):
-    run = ring.submit(tiny("refused", corpus, steps=20))
-    ring.wait_for(run, "succeeded")
+def test_what_the_state_does_not_allow_is_refused_with_exit_4(ring: Ring, twin: dict[str, str]):
+    run = twin["id"]
     for words in (("pause", run), ("resume", run), ("stop", run)):
         refused = ring.call(*words, expect=4)
         assert "succeeded" in refused.stderr

@@ -26,7 +26,7 @@ def test_a_run_saves_to_s3_and_resumes_from_there_and_from_a_copy_of_what_was_lo
     s3_ring: Ring, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
     """One run straight to the bucket; another behind a folder that is damaged while it trains."""
-    straight = tiny("straight", corpus, steps=150)
+    straight = tiny("straight", corpus, steps=80)
     straight["checkpoint"] |= {"store": bucket.url, "memory": "off"}
     run = s3_ring.submit(straight)
     s3_ring.wait_for_step(run, 35)
@@ -35,12 +35,12 @@ def test_a_run_saves_to_s3_and_resumes_from_there_and_from_a_copy_of_what_was_lo
     done = s3_ring.wait_for(run, "succeeded")
     assert done["attempts"][1]["resumed_from_step"] >= 30
     newest = stored(s3_ring, run)[-1]
-    assert newest["location"] == f"{bucket.url}/{run}/g2-step150"
+    assert newest["location"] == f"{bucket.url}/{run}/g2-step80"
     verified = s3_ring.json("verify", newest["location"])
-    assert (verified["ok"], verified["step"]) == (True, 150)
+    assert (verified["ok"], verified["step"]) == (True, 80)
     assert verified["manifest_sha256"] == newest["manifest_sha256"]
 
-    tiered = tiny("tiered", corpus, steps=150)
+    tiered = tiny("tiered", corpus, steps=80)
     fast = tmp_path / "fast"
     tiered["checkpoint"] |= {"store": bucket.url, "local": fast.as_uri(), "keep_last": 20}
     tiered["checkpoint"] |= {"memory": "off"}

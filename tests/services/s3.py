@@ -40,9 +40,6 @@ class Bucket:
         """What the server says of uploads that were begun and not ended."""
         return httpx.get(f"{self.endpoint}/{self.name}?uploads").text
 
-    def overwrite(self, path: str, data: bytes) -> None:
-        httpx.put(f"{self.endpoint}/{self.name}/checkpoints/{path}", content=data)
-
 
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

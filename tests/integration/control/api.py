@@ -10,15 +10,16 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from control import auth
+from control import auth, rights
 from control.app import create_app
 from control.clock import Clock
 from control.db.engine import Database
 from control.serving import prepare
 from control.settings import Settings
+from trainmaster.facts import Batch, Columns, Event
 from trainmaster.home import Home
 from trainmaster.ids import agent_stream, rank_stream
-from trainmaster.wire import Assignment, Batch, Chore, Columns, Event, Running, Sync, SyncReply
+from trainmaster.wire import Assignment, Chore, Running, Sync, SyncReply
 
 AGENT = agent_stream("0001")
 
@@ -73,7 +74,7 @@ def plane(
     app = create_app(chosen, db, clock, leads=leads)
     people: dict[str, Api] = {}
     with TestClient(app, raise_server_exceptions=False) as http:
-        for role in (auth.VIEWER, auth.OPERATOR, auth.ADMIN):
+        for role in (rights.VIEWER, rights.OPERATOR, rights.ADMIN):
             with db.write() as connection:
                 _, token = auth.create_token(
                     connection, role=role, name=None, node=None, actor="test", now=clock.now()
@@ -104,6 +105,7 @@ class FakeNode:
         default_factory=lambda: {"ok": True, "result": INFO, "problems": []}
     )
     calibrates: Mapping[str, Any] = field(default_factory=dict)
+    profile: Mapping[str, Any] = field(default_factory=dict)
     protocol: int = 1
     cursors: dict[str, int] = field(default_factory=dict)
     running: list[Running] = field(default_factory=list)
@@ -129,6 +131,7 @@ class FakeNode:
             address="127.0.0.1",
             metrics_port=self.metrics_port,
             slots=self.slots,
+            profile=dict(self.profile),
             running=self.running,
             batches=told,
         )
@@ -152,6 +155,7 @@ class FakeNode:
             "describe": self.describes,
             "verify": {"ok": True, "result": {"ok": True, "findings": []}},
             "retire": {"ok": True, "result": {}},
+            "compare": {"ok": True, "result": {"whole": {"norm": 2.0}, "layers": []}},
             "calibrate": self.calibrates,
         }
         return Event(kind="chore_done", at=_now(), data={"id": chore.id, **answers[chore.kind]})

@@ -17,12 +17,13 @@ from typing import Any
 
 import httpx
 
-from control import auth
+from control import auth, rights
 from control.clock import SystemClock
 from control.db.engine import Database
 from tests.integration.control.scene import Scene, columns
+from trainmaster.facts import Batch
 from trainmaster.ids import rank_stream
-from trainmaster.wire import Batch, Running, Sync
+from trainmaster.wire import Running, Sync
 
 WRITERS = 8
 STEP_BYTES = 10
@@ -176,7 +177,7 @@ def prepare(db: Database) -> list[tuple[str, str, str]]:
         with db.write() as connection:
             _, token = auth.create_token(
                 connection,
-                role=auth.AGENT,
+                role=rights.AGENT,
                 name=None,
                 node=node,
                 actor="test",

@@ -14,10 +14,12 @@ from control.db import apply, asking, facts, tables
 from control.db.engine import Database
 from control.db.facts import Said
 from control.decision import AttemptEnd, Decision, NewAttempt, Placement
+from trainmaster.facts import Batch, Columns, Event
 from trainmaster.ids import agent_stream, rank_stream
-from trainmaster.plan import ParallelAsk, Plan, resolve
+from trainmaster.plan import ParallelAsk, Plan
+from trainmaster.resolution import resolve
 from trainmaster.spec import RunSpec
-from trainmaster.wire import Batch, Columns, Device, Event, Running, Sync
+from trainmaster.wire import Device, Running, Sync
 
 STORE = "file:///checkpoints"
 AGENT = agent_stream("0001")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import Route
 
-from control import auth
+from control import rights
 from control.api import sync
 from control.app import create_app
 from control.db.engine import Database
@@ -42,16 +44,16 @@ def test_every_route_is_in_the_table_and_every_entry_is_a_route(
     db: Database, tmp_path: Path, clock: FakeClock
 ) -> None:
     app = create_app(Settings(Home(tmp_path)), db, clock, leads=False)
-    assert sorted(routes_of(app)) == sorted(auth.LEAST_ROLE)
+    assert sorted(routes_of(app)) == sorted(rights.LEAST_ROLE)
     beyond = [each for each in app.routes if isinstance(each, Route | APIRoute)]
-    assert all((next(iter(each.methods or ())), each.path) in auth.LEAST_ROLE for each in beyond)
+    assert all((next(iter(each.methods or ())), each.path) in rights.LEAST_ROLE for each in beyond)
 
 
 def test_nobody_passes_without_a_token_but_where_it_is_open(here: Plane) -> None:
     nobody = Api(here.http, None)
-    for (method, path), least in auth.LEAST_ROLE.items():
+    for (method, path), least in rights.LEAST_ROLE.items():
         answer = nobody.call(method, filled(path))
-        assert (answer.status_code == 401) == (least != auth.OPEN), (method, path, answer.text)
+        assert (answer.status_code == 401) == (least != rights.OPEN), (method, path, answer.text)
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "admin", "agent"])
@@ -60,15 +62,15 @@ def test_each_role_passes_where_the_table_says_and_is_stopped_elsewhere(
 ) -> None:
     who = here.as_node("x1") if role == "agent" else here.people[role]
     order = ["viewer", "operator", "admin"]
-    for (method, path), least in auth.LEAST_ROLE.items():
+    for (method, path), least in rights.LEAST_ROLE.items():
         if (method, path) == ("DELETE", "/v1/logins/current"):
             continue
         if role == "agent":
-            may = least in {auth.OPEN, auth.ANY, auth.AGENT}
-        elif least == auth.AGENT:
+            may = least in {rights.OPEN, rights.ANY, rights.AGENT}
+        elif least == rights.AGENT:
             may = role == "admin"
         else:
-            may = least in {auth.OPEN, auth.ANY} or order.index(role) >= order.index(least)
+            may = least in {rights.OPEN, rights.ANY} or order.index(role) >= order.index(least)
         answer = who.call(method, filled(path))
         assert (answer.status_code == 403) == (not may), (method, path, answer.text)
         if answer.status_code >= 400:
@@ -171,6 +173,28 @@ def test_a_body_beyond_the_limit_is_refused(here: Plane) -> None:
     headers = {"Authorization": f"Bearer {here.admin.token}"}
     answer = here.http.post("/v1/runs", content=b" " * (3 << 20), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_whoever_hangs_up_within_a_message_is_refused_and_is_no_fault_of_ours(here: Plane) -> None:
+    told = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+    answered: list[Any] = []
+
+    async def receive() -> Any:
+        return next(told, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        answered.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/runs",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {here.admin.token}".encode())],
+    }
+    asyncio.run(here.http.app(scope, receive, send))
+    assert answered[0]["status"] == 400
+    assert b'"disconnected"' in answered[1]["body"]
 
 
 def test_nul_in_a_path_or_query_is_refused(here: Plane) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from control.db.accounts import Accounts
 from control.db.engine import Database
 from tests.integration.control.conftest import FakeClock
-from tests.integration.control.scene import Scene
+from tests.integration.control.scene import Scene, event
 
 
 def test_an_account_is_kept_for_a_while_but_not_beyond_the_end_of_the_run(
@@ -31,3 +31,20 @@ def test_an_account_is_kept_for_a_while_but_not_beyond_the_end_of_the_run(
     scene.decide(state="succeeded")
     clock.pass_s(5)
     assert wall_s() == first + 10
+
+
+def test_reading_a_checkpoint_back_is_counted_as_the_rank_timed_it(
+    db: Database, clock: FakeClock
+) -> None:
+    scene = Scene(db, clock)
+    scene.sync()
+    scene.submit()
+    scene.begin()
+    clock.pass_s(10)
+    told = event("checkpoint_restored", checkpoint="c", step=5, source="store", seconds=4.0)
+    scene.sync(scene.batch(0, 10, events=[told.model_copy(update={"at": clock.now()})]))
+    scene.decide(state="running")
+    clock.pass_s(1)
+    with db.read() as connection:
+        spent = Accounts().of(connection, scene.run, now=clock.now()).goodput
+    assert (spent["restoring_s"], spent["wall_s"]) == (4, 11)

@@ -16,7 +16,7 @@ from sqlalchemy import func, select, text
 
 from control import backup
 from control.clock import SystemClock
-from control.db import queries, restored, soundness, tables
+from control.db import restored, single, soundness, tables
 from control.db.engine import Database
 from control.serving import HeldError, migrate, sole_use
 from control.settings import Settings
@@ -55,7 +55,7 @@ def tell(scene: Scene, first: int, last: int) -> None:
 
 def told(db: Database, run: str) -> list[int]:
     with db.read() as connection:
-        found = queries.series(connection, run, "loss", rank=0, points=1000)["points"]
+        found = single.series(connection, run, "loss", rank=0, points=1000)["points"]
     return [step for _, step, _, _ in found]
 
 

@@ -11,7 +11,7 @@ import pytest
 from control.clock import SystemClock
 from control.db import calibrations, chores, fleet
 from control.db.engine import Database
-from tests.integration.control.api import FakeNode, Plane, plane
+from tests.integration.control.api import SPEC, Api, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene
 from trainmaster.home import Home
 
@@ -99,3 +99,37 @@ def test_a_node_with_ranks_is_not_measured(here: Plane) -> None:
     assert refused.status_code == 409
     assert refused.json()["code"] == "node_busy"
     assert run in refused.json()["detail"]
+
+
+def test_a_link_token_is_for_agents_to_ask_for_and_good_for_nothing_here(here: Plane) -> None:
+    node = here.as_node("n1")
+    token = node.post("/v1/nodes/n1/link-token", expect=201)["token"]
+    node.post("/v1/nodes/n2/link-token", expect=403)
+    here.people["operator"].post("/v1/nodes/n1/link-token", expect=403)
+    bearer = Api(here.http, token)
+    assert bearer.get("/v1/logins/current")["role"] == "link"
+    for path in ("/v1/nodes", "/v1/runs", "/metrics", "/v1/audit"):
+        assert bearer.call("GET", path).status_code == 403
+    bearer.post("/v1/nodes/n1/sync", expect=403)
+    [stored] = [each for each in here.admin.get("/v1/tokens") if each["role"] == "link"]
+    assert stored["name"] == "links of n1"
+    assert stored["expires_at"] is not None
+    here.admin.post("/v1/tokens", {"role": "link"}, expect=422)
+
+
+def test_layers_of_a_workload_are_measured_where_a_spec_is_given(here: Plane) -> None:
+    layer = {"forward_per_sample_s": 1e-3, "backward_per_sample_s": 2e-3, "kept_bytes": 4096}
+    told = {"workload": "w:w", "samples": [1, 4], "layers": [layer]}
+    one, _ = nodes_of(here, calibrates={"ok": True, "result": {**FOUND, "workloads": {"k1": told}}})
+    path = "/v1/nodes/n1/calibrate"
+    asked = here.people["operator"].post(path, {"spec": SPEC}, expect=202)
+    assert asked["workload"] == SPEC["workload"]
+    one.turn()
+    here.people["operator"].post(path, {"spec": {**SPEC, "colour": "red"}}, expect=422)
+    one.calibrates = {"ok": True, "result": {**FOUND, "workloads": {"k2": told}}}
+    here.people["operator"].post(path, expect=202)
+    one.turn()
+    [first, _] = here.admin.get("/v1/nodes")
+    found = first["profile"]["calibration"]["workloads"]
+    assert list(found) == ["k1", "k2"], "what was measured of other workloads stays"
+    assert found["k1"]["layers"][0]["kept_bytes"] == 4096

@@ -16,8 +16,9 @@ from control.db.instants import source_of
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane, stream_of
 from tests.integration.control.scene import event
 from tests.integration.control.test_whole_run import assigned, start, state, until
+from trainmaster.facts import Columns
 from trainmaster.home import Home
-from trainmaster.wire import Assignment, Columns
+from trainmaster.wire import Assignment
 
 FAST = timedelta(seconds=300)
 

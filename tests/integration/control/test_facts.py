@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.db import failures, samples, tables
+from control.db import failures, queries, samples, tables
 from control.db.engine import Database
 from control.db.segments import whole
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import AGENT, Scene, columns, event, plan, same
+from trainmaster.facts import Batch
 from trainmaster.interval import PRIOR_NODE_S
-from trainmaster.wire import Batch, Running
+from trainmaster.wire import Running
 
 
 @pytest.fixture
@@ -302,8 +303,18 @@ def test_a_state_that_a_node_dropped_is_used_no_more(scene: Scene) -> None:
 
 
 def test_the_interval_that_ranks_chose_is_the_attempts(scene: Scene) -> None:
-    scene.sync(scene.batch(0, 10, events=[event("interval_chosen", step=20, every_steps=40)]))
+    chosen = event("interval_chosen", step=30, every_steps=40, before=20)
+    scene.sync(scene.batch(0, 10, events=[chosen]))
     assert scene.row(tables.attempts)["checkpoint_every"] == 40
+    with scene.db.read() as connection:
+        told = queries.show(connection, scene.run)["checkpoint_interval"]
+    assert (told["every_steps"], told["from_step"]) == (40, 30)
+
+
+def test_the_interval_of_a_beginning_is_counted_from_the_first_step(scene: Scene) -> None:
+    scene.sync(scene.batch(0, 10, events=[event("interval_chosen", step=20, every_steps=40)]))
+    with scene.db.read() as connection:
+        assert queries.show(connection, scene.run)["checkpoint_interval"]["from_step"] == 0
 
 
 def test_what_the_fleet_has_met_says_when_to_expect_a_failure(scene: Scene) -> None:

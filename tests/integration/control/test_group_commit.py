@@ -17,7 +17,8 @@ from control.group_commit import GroupCommit
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns, event
 from trainmaster.errors import TrainmasterError, UnauthenticatedError
-from trainmaster.wire import PROTOCOL_VERSION, Batch, Running, Sync, SyncReply
+from trainmaster.facts import Batch
+from trainmaster.wire import PROTOCOL_VERSION, Running, Sync, SyncReply
 
 NODES = [f"n{number:02}" for number in range(40)]
 

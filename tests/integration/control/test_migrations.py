@@ -26,9 +26,10 @@ from tests.integration.control.api import Plane, plane
 from tests.integration.control.outside import until
 from tests.integration.control.scene import columns
 from trainmaster.errors import TrainmasterError
+from trainmaster.facts import Batch
 from trainmaster.home import Home
 from trainmaster.ids import rank_stream
-from trainmaster.wire import Batch, Sync
+from trainmaster.wire import Sync
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests" / "data" / "schema"

@@ -78,10 +78,9 @@ def test_a_full_disk_under_sqlite_loses_nothing_and_goes_on_when_there_is_room(
     with at_home(small_disk / "home", sqlite_template) as ring:
         ballast = small_disk / "ballast"
         with ring.at_work():
-            with ballast.open("wb") as filling, contextlib.suppress(OSError):
+            with ballast.open("wb", buffering=0) as filling, contextlib.suppress(OSError):
                 while True:
                     filling.write(b"\0" * (64 << 10))
-                    filling.flush()
             ring.wait_for_refusal("is full", "free some space", "trainmaster.db")
             degraded = ring.get("/readyz")
             assert degraded.status_code == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 from control.clock import SystemClock
 from control.db.engine import Database
+from tests.fakes.bad_scenarios import BAD, GOOD, changed
 from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
 from trainmaster.home import Home
-from trainmaster.plan import Plan, plan_problems
+from trainmaster.plan import Plan
+from trainmaster.resolution import plan_problems
 
 SCENARIO: dict[str, Any] = {
     "nodes": [
@@ -92,6 +95,57 @@ def test_a_spec_is_planned_for_a_cluster_and_for_the_nodes_that_are_there(here: 
         assert found["step_time_s"] > 0
     used = {name for each in there["plan"]["pipelines"] for name in each["nodes"]}
     assert used <= {"fast", "slow"}
+    assert not any("equal replicas" in each for each in there["warnings"])
+    assert any("equal replicas" in each for each in connected["warnings"])
     assert there["step_time_s"] <= as_asked["step_time_s"]
     assert {name for each in connected["plan"]["pipelines"] for name in each["nodes"]} == {"n1"}
     assert here.admin.get("/v1/runs") == []
+
+
+def test_each_bad_scenario_is_refused_by_name(here: Plane) -> None:
+    viewer = here.people["viewer"]
+    for scenario, where, what in BAD:
+        answer = here.http.post(
+            "/v1/plan",
+            content=json.dumps({"scenario": scenario}),  # NaN and all
+            headers={"Authorization": f"Bearer {viewer.token}", "Content-Type": "application/json"},
+        )
+        if answer.status_code == 400:
+            assert "is not JSON" in answer.text, "NaN and Infinity are not"
+            continue
+        assert answer.status_code == 422, (where, answer.text)
+        if isinstance(scenario, dict):
+            told = [(each["path"], each["message"]) for each in answer.json()["problems"]]
+            assert any(path == where and what in message for path, message in told), told
+
+
+@pytest.mark.parametrize(
+    ("scenario", "nodes"),
+    [
+        (changed("bw", to=[[0.0, 0.0], [0.0, 0.0]]), 1),
+        (changed("bw", to=[[0.0, 1e9], [0.0, 0.0]]), 1),
+        ({**GOOD, "global_batch": 64, "bw": [[0.0, 1e9], [1e5, 0.0]]}, 1),
+        ({**GOOD, "nodes": GOOD["nodes"][:1], "bw": [[0.0]], "lat": [[0.0]]}, 1),
+        ({**GOOD, "wind": 3}, 1),
+    ],
+)
+def test_what_is_odd_gets_the_best_plan_there_is(here: Plane, scenario: Any, nodes: int) -> None:
+    found = here.people["viewer"].post("/v1/plan", {"scenario": scenario}, expect=200)
+    used = {node for each in found["plan"]["pipelines"] for node in each["nodes"]}
+    assert len(used) == nodes
+    assert ("wind" in str(found["warnings"])) is ("wind" in scenario)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "what"),
+    [
+        ({"nodes": [{"name": "a"}, {"name": "a"}]}, "more than one node is named a"),
+        ({"nodes": [{"name": "a"}], "links": [{"from": "a", "to": "b"}]}, "a link names b"),
+        ({"nodes": []}, ""),
+        ({"nodes": [{"name": "a", "emulate": {"layer_time_s": 0}}]}, ""),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(here: Plane, cluster: Any, what: str) -> None:
+    body = {"spec": {**deepcopy(SPEC), "parallel": "auto"}, "cluster": cluster}
+    told = here.people["viewer"].post("/v1/plan", body, expect=422)
+    assert what in str(told["problems"])

@@ -8,8 +8,9 @@ from threading import Barrier
 from typing import Any
 
 from control.clock import SystemClock
-from control.db import asking, samples, tables
+from control.db import asking, external, samples, tables
 from control.db.engine import Database
+from control.db.external import Told
 from control.db.segments import whole
 from control.reconciler import Reconciler
 from tests.integration.control.scene import STORE, Scene, columns, event, spec
@@ -42,6 +43,30 @@ def test_the_same_sync_from_many_threads_is_stored_once(db: Database) -> None:
         found = samples.read(connection, scene.run, "loss", whole([1]))
     assert found.steps.tolist() == [1, 2]
     assert len(scene.rows(tables.events, kind="step_skipped")) == 1
+
+
+def test_an_alert_that_is_handed_to_all_control_planes_at_once_is_one_and_none_refuses(
+    db: Database,
+) -> None:
+    scene = Scene(db, SystemClock())
+    scene.submit()
+    scene.begin()
+    scene.decide(state="running")
+    now = SystemClock().now()
+    labels = {"run": scene.run, "trainmaster_action": "checkpoint"}
+    told = Told("f1", now, None, "hot", labels, {}, "checkpoint")
+    together = Barrier(4)
+
+    def receive(_: int) -> str:
+        together.wait()
+        [outcome] = external.receive(db, [told], allowed=["checkpoint"], actor="am", now=now)
+        return outcome
+
+    answers = at_once(4, receive)
+    assert sorted(answers)[1:] == ["known"] * 3
+    assert sorted(answers)[0].startswith("asked for: checkpoint")
+    assert len(scene.rows(tables.external_alerts)) == 1
+    assert len(scene.rows(tables.requests, kind="checkpoint")) == 1
 
 
 def test_a_run_that_is_submitted_at_two_control_planes_at_once_is_one(db: Database) -> None:

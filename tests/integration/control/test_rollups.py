@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from control.clockwork import Clockwork
-from control.db import chunks, queries, rollups, samples, tables
+from control.db import chunks, queries, rollups, samples, single, tables
 from control.db.accounts import account_of
 from control.db.ageing import Ages, Stage
 from control.db.engine import Database
@@ -136,8 +136,8 @@ def test_after_a_while_ranks_keep_their_extremes_and_the_run_all(scene: Scene) -
             assert np.nanmin(now.values) == np.nanmin(series.values)
     assert len(read(scene, "tokens_per_s")) > 5000
     with scene.db.read() as connection:
-        answer = queries.series(connection, scene.run, "compute_s", points=100)
-        assert queries.series(connection, scene.run, "loss")["rolled_up"] is False
+        answer = single.series(connection, scene.run, "compute_s", points=100)
+        assert single.series(connection, scene.run, "loss")["rolled_up"] is False
     assert (answer["rolled_up"], answer["downsampled"]) == (True, True)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.db import chunks, queries, samples, sealing, tables
+from control.db import chunks, queries, samples, sealing, single, tables
 from control.db.engine import Database
 from control.db.load import load
 from control.db.segments import surviving, whole
@@ -41,7 +41,7 @@ def tell(
 
 def points(scene: Scene, metric: str = "loss", **asked: object) -> list[list[object]]:
     with scene.db.read() as connection:
-        found = queries.series(connection, scene.run, metric, points=10_000, **asked)  # type: ignore[arg-type]
+        found = single.series(connection, scene.run, metric, points=10_000, **asked)  # type: ignore[arg-type]
     return [list(point[:3]) for point in found["points"]]
 
 
@@ -178,8 +178,8 @@ def test_fewer_points_keep_extremes_and_what_is_not_finite(scene: Scene) -> None
     steps = list(range(1, 5001))
     scene.sync(scene.batch(0, 9, samples=columns(steps, loss=values)))
     with scene.db.read() as connection:
-        found = queries.series(connection, scene.run, "loss", points=200)
-        exact = queries.series(connection, scene.run, "loss", points=5000)
+        found = single.series(connection, scene.run, "loss", points=200)
+        exact = single.series(connection, scene.run, "loss", points=5000)
     assert (exact["total_points"], exact["downsampled"]) == (5000, False)
     assert len(exact["points"]) == 5000
     assert (found["total_points"], found["downsampled"]) == (5000, True)

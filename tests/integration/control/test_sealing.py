@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text, update
 
 from control.clockwork import Clockwork
-from control.db import blocks, chunks, queries, samples, schema, sealing, tables
+from control.db import blocks, chunks, samples, schema, sealing, single, tables
 from control.db.engine import Database
 from control.db.faults import UnreadableError
 from control.db.sealing import Sizes, Tail
@@ -323,7 +323,7 @@ def test_infinities_and_nan_come_back_from_blocks_as_they_are(scene: Scene) -> N
         made = chunks.rows_of([1, 2, 3, 4, 5, 6], [0.0] * 6, {"loss": values})
         samples.append(connection, *astuple(tail), made)
         assert sealing.tend(connection, tail, seals=True, sizes=SMALL).rows_sealed == 6
-        found = queries.series(connection, scene.run, "loss", generation=1, points=10)
+        found = single.series(connection, scene.run, "loss", generation=1, points=10)
     assert [point[2] for point in found["points"]] == [
         "Infinity",
         "-Infinity",

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.db import chunks, queries, samples, sealing
+from control.db import chunks, queries, samples, sealing, single
 from control.db.engine import Database
 from control.db.load import load
 from control.db.sealing import Sizes, Tail
@@ -23,7 +23,7 @@ from tests.fakes import snapshots
 from tests.integration.control.api import plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
-from trainmaster.errors import UserError
+from trainmaster.errors import NotFoundError, UserError
 from trainmaster.home import Home
 from trainmaster.rule import Rule
 
@@ -53,7 +53,7 @@ def tell(
 
 def ask(scene: Scene, metric: str = "loss", **asked: Any) -> dict[str, Any]:
     with scene.db.read() as connection:
-        return queries.series(connection, scene.run, metric, **{"points": 10_000, **asked})
+        return single.series(connection, scene.run, metric, **{"points": 10_000, **asked})
 
 
 class Reader:
@@ -244,7 +244,7 @@ def test_several_series_are_read_at_once_as_each_is_by_itself(scene: Scene) -> N
         tell(scene, range(1, 9), rank=rank, loss=2.0, bubble_ratio=0.1 * (rank + 1))
     wanted: list[tuple[str, int | None]] = [
         *(("loss", None), ("bubble_ratio", None), ("bubble_ratio", 1), ("bubble_ratio", 0)),
-        *(("tokens_per_s", None), ("loss", 7)),
+        ("tokens_per_s", None),
     ]
     for asked in ({}, {"after_step": 3, "until_step": 6}, {"generation": 1}):
         with scene.db.read() as connection:
@@ -255,6 +255,15 @@ def test_several_series_are_read_at_once_as_each_is_by_itself(scene: Scene) -> N
     assert told["series"][2]["columns"]["value"] == [0.2] * 8
 
 
+def test_a_rank_that_no_attempt_has_had_is_refused_and_hides_no_other_series(scene: Scene) -> None:
+    tell(scene, range(1, 9), loss=2.0)
+    with pytest.raises(NotFoundError, match="has had no rank 99: ranks 0 to 1"):
+        ask(scene, "loss", rank=99)
+    with scene.db.read() as connection:
+        told = several(connection, scene.run, [("loss", 99), ("loss", 0)])
+    assert [each["total_points"] for each in told["series"]] == [0, 8]
+
+
 def test_several_series_are_thinned_one_by_one(scene: Scene) -> None:
     tell(scene, range(1, 101), loss=2.0)
     tell(scene, range(1, 4), rank=1, bubble_ratio=0.1)
@@ -263,6 +272,57 @@ def test_several_series_are_thinned_one_by_one(scene: Scene) -> None:
     assert [each["downsampled"] for each in told["series"]] == [True, False]
     with scene.db.read() as connection, pytest.raises(UserError):
         several(connection, scene.run, [("loss", 0), ("colour", None)])
+
+
+def test_figures_of_a_stretch_are_of_all_its_points_however_few_are_shown(scene: Scene) -> None:
+    for step in range(1, 101):
+        tell(scene, range(step, step + 1), loss=float(step) if step != 40 else math.nan)
+    scene.begin(2, parent=1, resumed_from_step=60)
+    tell(scene, range(61, 81), generation=2, loss=500.0)
+    with scene.db.read() as connection:
+        told = several(
+            connection,
+            scene.run,
+            [("loss", None)],
+            all_generations=True,
+            after_step=10,
+            until_step=62,
+            num_points=4,
+            with_statistics=True,
+        )["series"][0]
+    kept = [*(step for step in range(11, 61) if step != 40), 500, 500]
+    mean = sum(kept) / len(kept)
+    assert told["downsampled"] is True
+    assert told["statistics"] == {
+        "count": len(kept),
+        "non_finite": 1,
+        "mean": pytest.approx(mean),
+        "std": pytest.approx((sum((each - mean) ** 2 for each in kept) / len(kept)) ** 0.5),
+        "min": 11.0,
+        "min_step": 11,
+        "max": 500.0,
+        "max_step": 61,
+        "first": 11.0,
+        "last": 500.0,
+    }
+
+
+def test_figures_of_a_stretch_in_which_nothing_was_measured_are_absent(scene: Scene) -> None:
+    tell(scene, range(1, 5), loss=2.0, lr=None)
+    with scene.db.read() as connection:
+        told = several(connection, scene.run, [("lr", None)], with_statistics=True)["series"][0]
+    assert (told["statistics"]["count"], told["statistics"]["mean"]) == (0, None)
+
+
+def test_what_was_taken_in_is_counted_along_the_lineage_of_each_generation(scene: Scene) -> None:
+    tell(scene, range(1, 11), loss=1.0, tokens=100.0)
+    scene.begin(2, parent=1, resumed_from_step=4)
+    tell(scene, range(5, 8), generation=2, loss=1.0, tokens=10.0)
+    with scene.db.read() as connection:
+        told = several(
+            connection, scene.run, [("loss", 0)], all_generations=True, with_tokens=True
+        )["series"][0]["columns"]
+    assert told["tokens"] == [100.0 * step for step in range(1, 11)] + [410.0, 420.0, 430.0]
 
 
 def test_a_viewer_reads_several_series_in_one_request(

@@ -20,8 +20,9 @@ from tests.services.planes import ControlPlane, control_planes, epoch, leader_pi
 from tests.services.postgres import PostgresCluster
 from trainmaster.client import Client
 from trainmaster.errors import TrainmasterError
+from trainmaster.facts import Batch, Event
 from trainmaster.ids import agent_stream
-from trainmaster.wire import Batch, Chore, Event, Sync
+from trainmaster.wire import Chore, Sync
 
 DRAIN_S = 600
 """For ever: the tests end it by a second signal, at a moment that they choose."""

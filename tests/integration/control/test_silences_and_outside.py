@@ -104,6 +104,8 @@ def test_alerts_say_that_they_are_silenced(here: Plane, scene: Scene) -> None:
         ({"rule": RULE}, 422, "for_s"),
         ({"for_s": 60, "begins_at": "2020-01-01T00:00:00Z"}, 422, "over already"),
         ({"for_s": 60, "begins_at": "2020-01-01T00:00:00"}, 422, "begins_at"),
+        ({"for_s": 60, "begins_at": "9999-12-31T23:59:59-05:00"}, 422, "begins_at"),
+        ({"for_s": 60, "begins_at": "0001-01-01T00:00:00+05:00"}, 422, "begins_at"),
     ],
 )
 def test_a_bad_silence_is_refused_by_name(
@@ -223,6 +225,18 @@ def test_an_alert_from_outside_asks_of_a_run_as_a_person_would(here: Plane, scen
     kinds = [each["kind"] for each in operator.get(f"/v1/runs/{scene.run}/events")]
     assert "external_alert_firing" in kinds
     assert [each["run"] for each in operator.get(f"/v1/runs/{scene.run}/alerts")] == [scene.run]
+
+
+def test_an_alert_whose_clock_is_far_off_is_stored_and_spoils_no_other(
+    here: Plane, scene: Scene
+) -> None:
+    first, ended, good = (message(node="n1")["alerts"][0] for _ in range(3))
+    first |= {"startsAt": "0001-01-01T00:00:00+05:00", "fingerprint": "f1"}
+    ended |= {"endsAt": "9999-12-31T23:59:59-05:00", "status": "resolved", "fingerprint": "f2"}
+    operator = here.people["operator"]
+    told = operator.post("/v1/alertmanager", {"version": "4", "alerts": [first, ended, good]})
+    assert [each["outcome"] for each in told["alerts"]] == ["stored"] * 3
+    assert len(operator.get("/v1/alerts")) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,19 @@
-"""Submitting and steering: every problem at once, each ask once, one restore at a time."""
+"""Steering, and reading what came of it: each ask once, one restore at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from control.clock import SystemClock
 from control.db import tables
 from control.db.engine import Database
 from control.decision import AlertChange, NewStacks
-from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
+from tests.integration.control.api import SPEC, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene, columns, event
 from trainmaster.home import Home
 
@@ -48,136 +46,6 @@ def scene(here: Plane) -> Scene:
     return made
 
 
-def spec(**changes: Any) -> dict[str, Any]:
-    return {**deepcopy(SPEC), **changes}
-
-
-def test_with_no_node_connected_the_run_is_stored_and_queued(here: Plane) -> None:
-    run = here.people["operator"].post("/v1/runs", {"spec": spec()}, expect=201)
-    assert (run["state"], run["target_steps"], run["attempts"]) == ("queued", 20, [])
-    assert (run["step"], run["workload"]) == (0, None)
-    assert run["goodput"]["wall_s"] >= 0
-    assert [each["id"] for each in here.admin.get("/v1/runs")] == [run["id"]]
-    assert here.admin.get("/v1/audit")[-1]["target"] == run["id"]
-
-
-def test_every_problem_of_a_spec_is_told_with_its_path_and_line_and_nothing_is_stored(
-    here: Plane,
-) -> None:
-    text = "name: a\nworkload: nowhere\ntrain:\n  steps: 0\n  global_batsch: 4\n"
-    answer = here.admin.call("POST", "/v1/runs", {"text": text})
-    assert answer.status_code == 422
-    told = {each["path"]: each["line"] for each in answer.json()["problems"]}
-    assert told == {
-        "workload": 2,
-        "train.steps": 4,
-        "train.global_batch": 3,
-        "train.global_batsch": 5,
-    }
-    assert here.admin.get("/v1/runs") == []
-
-
-def test_rules_that_do_not_exist_are_refused(here: Plane) -> None:
-    answer = here.admin.call("POST", "/v1/runs", {"spec": spec(rules=["default", "gone"])})
-    assert answer.status_code == 422
-    assert answer.json()["problems"][0]["path"] == "rules"
-
-
-def test_a_c12_a_rule_that_would_go_below_min_nodes_is_a_conflict_at_submit(here: Plane) -> None:
-    rule = {
-        "name": "degrades",
-        "metric": "applied",
-        "when": {"condition": "below", "value": 0.5},
-        "mode": "act",
-        "actions": [{"action": "degrade"}],
-    }
-    here.admin.post("/v1/rules", {"rules": [rule]}, expect=201)
-    few = spec(placement={"nodes": 3, "min_nodes": 3})
-    for asked in (few, {**few, "rules": ["degrades"]}):
-        answer = here.admin.call("POST", "/v1/runs", {"spec": asked})
-        assert answer.status_code == 422
-        [problem] = answer.json()["problems"]
-        assert problem["path"] == "placement.min_nodes"
-        assert "forbids what the rule 'degrades' does" in problem["message"]
-    here.admin.call("POST", "/v1/rules/degrades/disable")
-    assert here.admin.call("POST", "/v1/runs", {"spec": few}).status_code == 201
-
-
-def test_the_same_key_submits_once(here: Plane) -> None:
-    body = {"spec": spec(), "idempotency_key": "k1"}
-    first = here.admin.post("/v1/runs", body, expect=201)
-    assert here.admin.post("/v1/runs", body, expect=200)["id"] == first["id"]
-    assert len(here.admin.get("/v1/runs")) == 1
-
-
-def test_a_connected_node_describes_the_workload_before_the_run_is_stored(here: Plane) -> None:
-    node = FakeNode(here.as_node("n1"))
-    node.turn()
-    with node.in_background():
-        run = here.admin.post("/v1/runs", {"spec": spec()}, expect=201)
-    assert run["state"] == "queued"
-    described = run["workload"]
-    assert (described["num_layers"], described["data_sha256"]) == (4, INFO["data_sha256"])
-
-
-def test_bands_that_a_plan_leaves_are_told_at_submit_and_refuse_nothing(here: Plane) -> None:
-    node = FakeNode(here.as_node("n1"))
-    node.turn()
-    with node.in_background():
-        asked = spec(parallel={"micro_batch": 1})
-        run = here.admin.post("/v1/runs", {"spec": asked}, expect=201)["id"]
-    [event] = [
-        each for each in here.admin.get(f"/v1/runs/{run}/events") if each["kind"] == "run_submitted"
-    ]
-    assert "are fewer than 512" in event["because"]
-    assert all(sentence in event["because"] for sentence in event["data"]["bands_left"])
-
-
-def test_what_the_node_finds_wrong_refuses_the_submission(here: Plane) -> None:
-    problem = {"path": "params.width", "message": "is not divisible by heads"}
-    node = FakeNode(here.as_node("n1"), describes={"ok": False, "problems": [problem]})
-    node.turn()
-    with node.in_background():
-        answer = here.admin.call("POST", "/v1/runs", {"text": "name: a\nworkload: m:w\n"
-            "params:\n  width: 5\ntrain: {steps: 1, global_batch: 1}\n"})  # fmt: skip
-    assert answer.status_code == 422
-    assert answer.json()["problems"] == [{**problem, "line": 4}]
-    assert here.admin.get("/v1/runs") == []
-
-
-def test_data_shorter_than_one_batch_refuses_the_submission(here: Plane) -> None:
-    node = FakeNode(here.as_node("n1"))
-    node.turn()
-    with node.in_background():
-        answer = here.admin.call("POST", "/v1/runs", {"text": "name: a\nworkload: m:w\n"
-            "data: {source: workload}\ntrain: {steps: 1, global_batch: 65}\n"})  # fmt: skip
-    assert answer.status_code == 422
-    [problem] = answer.json()["problems"]
-    assert (problem["path"], problem["line"]) == ("data.source", 3)
-    assert "holds 64 samples, fewer than one batch of 65" in problem["message"]
-
-
-@pytest.mark.parametrize(
-    ("parallel", "path"),
-    [
-        ({"replicas": 1, "stages": 9}, "parallel.stages"),
-        ({"replicas": 4, "stages": 2, "micro_batch": 1}, "parallel"),
-        ({"replicas": 3, "micro_batch": 1}, "parallel.replicas"),
-    ],
-)
-def test_a_plan_that_does_not_fit_is_refused_with_the_numbers(
-    here: Plane, parallel: dict[str, Any], path: str
-) -> None:
-    node = FakeNode(here.as_node("n1"))
-    node.turn()
-    with node.in_background():
-        answer = here.admin.call("POST", "/v1/runs", {"spec": spec(parallel=parallel)})
-    assert answer.status_code == 422, answer.text
-    [problem] = answer.json()["problems"]
-    assert problem["path"] == path
-    assert any(char.isdigit() for char in problem["message"])
-
-
 def ask(here: Plane, run: str, kind: str, args: Any = None, **more: Any) -> Any:
     body = {"kind": kind, "args": args or {}, **more}
     return here.people["operator"].call("POST", f"/v1/runs/{run}/requests", body)
@@ -190,6 +58,8 @@ def test_a_request_is_stored_once_per_key_and_shows_how_far_it_has_come(
     assert first.status_code == 202
     again = ask(here, scene.run, "checkpoint", idempotency_key="k")
     assert again.json()["id"] == first.json()["id"]
+    other = ask(here, scene.run, "pause", idempotency_key="k")
+    assert (other.status_code, other.json()["code"]) == (422, "key_reused")
     shown = here.admin.get(f"/v1/requests/{first.json()['id']}")
     assert (shown["kind"], shown["state"], shown["actor"], shown["why"], shown["order"]) == (
         "checkpoint", "pending", "operator", "lunch", None,
@@ -246,6 +116,8 @@ def test_a_preview_tells_what_is_lost_and_what_differs_and_changes_nothing(
     told = here.people["viewer"].post(f"/v1/runs/{scene.run}/restore-preview", body)
     assert (told["lost_steps"], told["allowed"]) == ([21, 25], True)
     assert told["checkpoint"]["state"] == "committed"
+    assert told["budgets"]["restarts"] == {"spent": 0, "allowed": 5}
+    assert told["budgets"]["rollbacks"] == {"spent": 0, "allowed": 3}
     assert any("21 to 23" in line for line in told["differs"])
     assert any("0.5" in line for line in told["differs"])
     assert scene.row(tables.runs)["version"] == before["version"]
@@ -284,7 +156,7 @@ def test_a_checkpoint_of_another_run_or_one_that_is_bad_is_refused(
 
 def test_drills_are_forbidden_unless_allowed(db: Database, tmp_path: Path) -> None:
     with plane(db, Home(tmp_path / "home"), SystemClock()) as strict:
-        run = strict.admin.post("/v1/runs", {"spec": spec()})["id"]
+        run = strict.admin.post("/v1/runs", {"spec": SPEC})["id"]
         answer = strict.admin.call("POST", f"/v1/runs/{run}/drills", {"fault": "nan"})
         assert (answer.status_code, answer.json()["code"]) == (403, "drills_forbidden")
 
@@ -309,6 +181,29 @@ def test_a_node_reads_a_checkpoint_on_request(here: Plane, scene: Scene) -> None
     assert here.admin.get(path)["verified_at"] is not None
 
 
+def test_a_node_compares_two_checkpoints_once(here: Plane, scene: Scene) -> None:
+    node = FakeNode(here.as_node("n1"), protocol=3)
+    node.turn()
+    first, second = f"{scene.run}-g1-s10", f"{scene.run}-g1-s20"
+    path = f"/v1/checkpoints/{first}/compare/{second}"
+    viewer, operator = here.people["viewer"], here.people["operator"]
+    assert viewer.call("GET", path).status_code == 404
+    assert viewer.call("POST", path).status_code == 403
+    asked = operator.post(path, expect=202)
+    assert (asked["state"], asked["checkpoint"], asked["other"]) == ("pending", first, second)
+    assert viewer.get(path)["state"] == "pending"
+    [chore] = scene.rows(tables.chores)
+    assert (chore["args"]["location"], chore["args"]["other_location"]) == (
+        "file:///c/10", "file:///c/20",
+    )  # fmt: skip
+    node.turn()
+    told = viewer.get(path)
+    assert (told["state"], told["ok"], told["findings"]) == ("applied", True, [])
+    assert told["whole"] == {"norm": 2.0}
+    assert operator.post(path, expect=200)["id"] == asked["id"], "their bytes do not change"
+    assert operator.call("POST", f"/v1/checkpoints/{first}/compare/r9-g1-s1").status_code == 404
+
+
 def test_cordon_and_uncordon_a_node(here: Plane) -> None:
     FakeNode(here.as_node("n1")).turn()
     operator = here.people["operator"]
@@ -321,45 +216,6 @@ def test_cordon_and_uncordon_a_node(here: Plane) -> None:
     assert operator.call("POST", "/v1/nodes/nowhere/cordon").status_code == 404
 
 
-def test_rules_are_added_edited_switched_and_removed_and_every_version_is_kept(
-    here: Plane,
-) -> None:
-    operator = here.people["operator"]
-    rule = {
-        "name": "slow",
-        "metric": "step_time_s",
-        "when": {"condition": "above", "value": 2.0},
-        "for": {"steps": 3},
-    }
-    [added] = operator.post("/v1/rules", {"rules": [rule]}, expect=201)
-    assert (added["version"], added["pack"], added["changed_by"]) == (1, "default", "operator")
-    assert operator.call("POST", "/v1/rules", {"rules": [rule]}).status_code == 409
-    path = "/v1/rules/slow"
-    edit = {"set": {"when.value": 3.0}, "expected_version": 1}
-    assert operator.call("PATCH", path, edit).json()["when"]["value"] == 3.0
-    assert operator.call("PATCH", path, edit).status_code == 409
-    assert operator.post(f"{path}/disable")["enabled"] is False
-    whole = operator.get(path)
-    assert operator.call("PUT", path, {**whole, "enabled": True}).json()["version"] == 4
-    assert operator.call("PUT", path, whole).status_code == 409, "an edit between is not lost"
-    bad = operator.call("PUT", path, {**rule, "metric": "losss"})
-    assert (bad.status_code, bad.json()["problems"][0]["path"]) == (422, "metric")
-    assert operator.call("DELETE", path).status_code == 204
-    assert operator.call("GET", path).status_code == 404
-    changes = [each["change"] for each in operator.get(f"{path}/history")]
-    assert changes == ["added", "edited", "disabled", "edited", "removed"]
-
-
-def test_rules_are_listed_oldest_first_however_late_they_are_edited(here: Plane) -> None:
-    operator = here.people["operator"]
-    when = {"condition": "above", "value": 2.0}
-    for name in ("zebra", "ant"):
-        rule = {"name": name, "metric": "step_time_s", "when": when}
-        operator.post("/v1/rules", {"rules": [rule]}, expect=201)
-    operator.post("/v1/rules/zebra/disable")
-    assert [each["name"] for each in operator.get("/v1/rules")][-2:] == ["zebra", "ant"]
-
-
 def test_an_alert_that_healed_before_it_fired_is_listed_only_when_asked_for(
     here: Plane, scene: Scene
 ) -> None:
@@ -369,6 +225,10 @@ def test_an_alert_that_healed_before_it_fired_is_listed_only_when_asked_for(
     for path in ("/v1/alerts", f"/v1/runs/{scene.run}/alerts"):
         assert [each["state"] for each in viewer.get(path)] == ["firing"]
         assert [each["state"] for each in viewer.get(path, state="inactive")] == ["inactive"]
+    flaps = AlertChange("r", "run", "firing", 0.4, 0.5, 9, "warning", 1, flapping=True)
+    scene.decide(alerts=(flaps,))
+    [alert] = viewer.get("/v1/alerts")
+    assert (alert["flapping"], alert["first_bad_step"]) == (True, 9)
 
 
 def test_accounts_of_a_run_and_of_the_fleet_are_told_and_sum_up(here: Plane, scene: Scene) -> None:
@@ -400,8 +260,13 @@ def test_stacks_are_asked_for_told_by_agents_and_kept_with_their_call(
     [call] = here.admin.get(f"/v1/runs/{scene.run}/stacks")
     assert call["missing"] == []
     assert call["stacks"][0]["text"] == "train (worker/train.py:98)"
-    events = here.admin.get(f"/v1/runs/{scene.run}/events?kind=stacks_dumped")
+    events = here.admin.get(f"/v1/runs/{scene.run}/events", kind="stacks_dumped")
     assert "text" not in events[-1]["data"], "history is kept short"
+    path = f"/v1/runs/{scene.run}/events"
+    # Events are listed as they happened, and paged as they came in.
+    ids = sorted(each["id"] for each in here.admin.get(path))
+    older = here.admin.get(path, newest=True, limit=2, before=ids[-1])
+    assert sorted(each["id"] for each in older) == ids[-3:-1]
 
 
 def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> None:
@@ -414,27 +279,6 @@ def test_prometheus_finds_agents_and_reads_runs(here: Plane, scene: Scene) -> No
     assert f'trainmaster_run_state{{run="{scene.run}",state="paused"}} 0.0' in text
     assert f'trainmaster_restarts_total{{run="{scene.run}"}} 0.0' in text
     assert "trainmaster_checkpoint_age_seconds" in text
-
-
-def test_prometheus_gets_the_rules_as_yaml_and_what_it_cannot_watch_is_named(here: Plane) -> None:
-    full = {
-        "name": "disk of '{{ x }}'",
-        "metric": "memory_used_ratio",
-        "when": {"condition": "above", "value": 0.8},
-    }
-    here.people["operator"].post("/v1/rules", {"rules": [full], "pack": "mine"}, expect=201)
-    viewer = here.people["viewer"]
-    answer = viewer.call("GET", "/v1/prometheus/rules")
-    assert answer.headers["content-type"].startswith("application/yaml")
-    assert '# Left out: "gradient not finite": it counts steps' in answer.text
-    groups = yaml.safe_load(answer.text)["groups"]
-    assert {"alert", "expr", "labels"} <= groups[1]["rules"][0].keys()
-    mine = viewer.call("GET", "/v1/prometheus/rules", params={"pack": "mine"})
-    assert [each["alert"] for each in yaml.safe_load(mine.text)["groups"][1]["rules"]] == [
-        "disk of '{{ x }}'"
-    ]
-    nobody = viewer.call("GET", "/v1/prometheus/rules", params={"pack": "none"})
-    assert (nobody.status_code, nobody.json()["code"]) == (404, "not_found")
 
 
 def test_series_over_http_are_as_the_contract_has_them(here: Plane, scene: Scene) -> None:

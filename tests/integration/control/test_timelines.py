@@ -22,9 +22,9 @@ from tests.integration.control.api import Plane, plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene
 from trainmaster.errors import SpecError
+from trainmaster.facts import Batch, PackedTimeline
 from trainmaster.home import Home
 from trainmaster.timeline import Action, Clock, Timeline, encode
-from trainmaster.wire import Batch, PackedTimeline
 
 MS = 1_000_000
 

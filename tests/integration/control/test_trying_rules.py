@@ -39,6 +39,12 @@ rules:
     scope: rank
     when: {condition: relative_to_best_peer, below: 0.5, window: 4}
 """
+BEHIND = """
+rules:
+  - name: behind
+    metric: trusted_lag_ratio
+    when: {condition: above, value: 0.2}
+"""
 
 
 @pytest.fixture
@@ -135,6 +141,17 @@ def test_a_nan_in_the_stored_points_is_tried_as_one(here: Plane, scene: Scene) -
     assert [each["rule"] for each in rollback] == ["gradient not finite"]
 
 
+def test_how_far_the_trusted_checkpoint_was_behind_can_be_tried(here: Plane, scene: Scene) -> None:
+    scene.sync(scene.batch(0, 99, samples=columns(range(1, 6), step_time_s=[1.0] * 5)))
+    told = {"text": BEHIND, "runs": [scene.run]}
+    [tried] = here.people["viewer"].post("/v1/backtest", told)
+    assert tried["findings"] == [], "no more than the interval lies behind it"
+    with scene.db.write() as connection:
+        connection.execute(update(tables.attempts).values(checkpoint_every=1))
+    [tried] = here.people["viewer"].post("/v1/backtest", told)
+    assert [each["first_bad_step"] for each in tried["findings"]] == [5]
+
+
 def test_packs_are_renewed_but_for_what_somebody_has_touched(here: Plane) -> None:
     operator = here.people["operator"]
     operator.call("PATCH", "/v1/rules/high memory", {"set": {"when.value": 0.8, "when.clear": 0.7}})
@@ -159,11 +176,15 @@ def test_rules_that_nobody_could_carry_out_or_judge_are_refused(here: Plane) -> 
         ({"metric": "tokens_per_s", "scope": "rank"}, "is of the whole run"),
         ({"scope": "run", "when": {"condition": "relative_to_best_peer"}}, "needs a scope"),
         ({"mode": "ask"}, "nothing to ask about"),
+        ({"mode": "act"}, "nothing that it could do"),
         ({"when": {"condition": "custom", "name": "nobody's"}}, "no installed condition"),
     ):
         answer = operator.call("POST", "/v1/rules", {"rules": [{**sound, **changes}]})
         assert answer.status_code == 422, answer.text
         assert told in answer.text
+    both = [{**sound, "metric": "los"}, {**sound, "mode": "acts"}]
+    problems = operator.call("POST", "/v1/rules", {"rules": both}).json()["problems"]
+    assert {each["path"] for each in problems} == {"rules[0].metric", "rules[1].mode"}
 
 
 def test_a_rule_that_cannot_be_read_here_does_not_keep_the_others_from_judging(
@@ -176,3 +197,49 @@ def test_a_rule_that_cannot_be_read_here_does_not_keep_the_others_from_judging(
         connection.execute(update(tables.rules).where(r.name == name).values(body=body))
         found = rulebook.active(connection, "quiet")
     assert len(found) == len(packs.load("quiet")) - 1
+
+
+def test_a_stored_rule_that_may_act_and_has_no_action_goes_on_to_warn(here: Plane) -> None:
+    r = tables.rules.c
+    with here.db.write() as connection:
+        first = packs.load("quiet")[0]
+        body = {**first.to_json(), "mode": "act", "actions": []}
+        connection.execute(update(tables.rules).where(r.name == first.name).values(body=body))
+        found = {rule.name: rule for rule in rulebook.active(connection, "quiet")}
+    assert (found[first.name].mode, len(found)) == ("observe", len(packs.load("quiet")))
+
+
+def test_what_a_rule_looked_at_comes_with_its_findings_where_it_is_asked_for(
+    here: Plane, scene: Scene
+) -> None:
+    losses = [1.0, math.nan, 0.9, 5.0]
+    scene.sync(scene.batch(0, 99, samples=columns(range(1, 5), loss=losses)))
+    text = "step,loss\n1,2.5\n2,\n3,inf\n"
+    of_run, of_csv = here.people["viewer"].post(
+        "/v1/backtest",
+        {
+            "text": SPIKY,
+            "runs": [scene.run],
+            "csv": [{"name": "a.csv", "text": text}],
+            "curves": True,
+        },
+    )
+    [line] = of_run["curve"]["lines"]
+    assert (of_run["curve"]["metric"], line["scope"]) == ("loss", "run")
+    assert line["columns"]["step"] == [1, 2, 3, 4]
+    assert line["columns"]["value"] == [1.0, "NaN", 0.9, 5.0]
+    [line] = of_csv["curve"]["lines"]
+    assert line["columns"]["step"] == [1, 3]
+    assert line["columns"]["value"] == [2.5, "Infinity"]
+
+
+def test_the_curve_of_each_rank_is_told_for_a_rule_by_rank(here: Plane) -> None:
+    text = "step,rank,compute_s\n" + "".join(
+        f"{step},{rank},{1 + rank}\n" for step in range(1, 4) for rank in (0, 1)
+    )
+    [found] = here.people["viewer"].post(
+        "/v1/backtest",
+        {"text": SLOW, "csv": [{"name": "a.csv", "text": text}], "curves": True},
+    )
+    assert [each["scope"] for each in found["curve"]["lines"]] == ["rank 0", "rank 1"]
+    assert [each["columns"]["value"] for each in found["curve"]["lines"]] == [[1] * 3, [2] * 3]

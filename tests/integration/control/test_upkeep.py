@@ -152,3 +152,27 @@ def test_after_an_attempt_its_store_is_looked_through_and_what_nobody_owns_goes(
     clock.pass_s(timedelta(days=1, minutes=1).total_seconds())
     upkeep(scene).look_through()
     assert len(asked(scene, "list")) == 2, "once a day for a while"
+
+
+def test_what_was_done_long_ago_is_forgotten_but_for_the_newest_look_through_a_store(
+    scene: Scene, db: Database, clock: FakeClock
+) -> None:
+    for _ in range(2):
+        clock.pass_s(60)
+        with db.write() as connection:
+            for kind in ("list", "retire", "verify"):
+                chores.ask(connection, kind, {"n": 1}, now=clock.now(), run=scene.run)
+            done = {"state": chores.DONE, "done_at": clock.now()}
+            connection.execute(tables.chores.update().values(**done))
+    with db.write() as connection:
+        chores.ask(connection, "retire", {"n": 1}, now=clock.now(), run=scene.run)
+
+    def left(after: timedelta) -> list[tuple[str, str]]:
+        with db.write() as connection:
+            chores.forget(connection, now=clock.now() + after)
+            c = tables.chores.c
+            found = connection.execute(select(c.kind, c.state).where(c.run == scene.run))
+            return sorted((kind, state) for kind, state in found)
+
+    assert len(left(chores.KEEP - timedelta(hours=1))) == 7
+    assert left(chores.KEEP + timedelta(hours=1)) == [("list", "done"), ("retire", "waiting")]

@@ -10,7 +10,8 @@ import pytest
 from control.decide import decide
 from control.snapshot import Silence
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, running
 from tests.unit.control.test_incidents import rule
 from trainmaster.rule import Rule
 

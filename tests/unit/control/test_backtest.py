@@ -60,6 +60,21 @@ def test_rules_in_seconds_need_time_and_others_their_metric():
     assert "loss not finite" in told["not_applicable"]
 
 
+def test_a_lone_loss_that_is_not_a_number_is_found_though_its_gradient_is_finite():
+    losses = [3.0] * 60 + [NAN] + [3.0] * 60
+    told = found({"loss": losses, "grad_norm": [1.0 + 0.01 * (n % 7) for n in range(121)]})
+    [finding] = told["findings"]
+    assert (finding["rule"], finding["fired_step"]) == ("one loss not finite", 61)
+    assert (finding["action"], told["destructive"]) == (None, 0)
+
+
+@pytest.mark.parametrize("norm", [1e308, 5e-324])
+def test_a_constant_norm_has_not_vanished_however_large_or_small_it_is(norm):
+    rules = ("gradient norm vanishes", "gradient norm explodes", "lower throughput")
+    told = found({"grad_norm": [norm] * 300, "tokens_per_s": [norm] * 300}, *rules)
+    assert told["findings"] == []
+
+
 def test_steps_keep_their_numbers():
     told = found({"grad_norm": [NAN] * 3}, steps=[100, 101, 102])
     assert told["findings"][0]["first_bad_step"] == 100

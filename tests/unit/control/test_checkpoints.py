@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from control.checkpoints import interval
-from control.choice import choose_before, choose_newest
+from control.checkpoints.choice import choose_before, choose_newest
+from control.checkpoints.judging import interval
+from control.checkpoints.restoring import restore_preview
+from control.checkpoints.retention import kept, verdicts
 from control.decide import decide
 from control.lineage import inherited_skip, lineage_of, surviving
-from control.restoring import restore_preview
-from control.retention import kept, verdicts
 from control.snapshot import Incident
 from control.turn import Turn
 from tests.fakes import snapshots as at
@@ -248,6 +248,32 @@ def test_a_k17_of_four_ranks_the_newest_two_remain_and_one_node_is_asked_to_dele
     decision = decide(snapshot, now=NOW)
     chores = [each for each in decision.chores if each.kind == "retire"]
     assert [each.args["checkpoint"] for each in chores] == ["alpha-g1-s2"]
+
+
+OLD = NOW - timedelta(days=31)
+
+
+@pytest.mark.parametrize(
+    ("changes", "others", "because"),
+    [
+        ({"created_at": OLD}, "trusted", "Retired: it was quarantined"),
+        ({"created_at": NOW - timedelta(days=29)}, "trusted", "can be looked at for 30 days"),
+        ({"created_at": OLD, "pinned": True}, "trusted", "it is pinned"),
+        ({"created_at": OLD, "verifying": True}, "trusted", "its bytes are being read"),
+        ({"created_at": OLD}, "committed", "no trusted one is there"),
+    ],
+)
+def test_a_quarantined_one_goes_when_it_is_old_and_a_trusted_one_is_there(changes, others, because):
+    bad = checkpoint(30, "quarantined", **changes)
+    snapshot = running(checkpoints=(checkpoint(20, others), bad, checkpoint(40, others)))
+    [verdict] = [each for each in verdicts(Turn(snapshot, NOW)) if each.checkpoint is bad]
+    assert because in verdict.because
+    assert verdict.goes == because.startswith("Retired")
+    decision = decide(snapshot, now=NOW)
+    retired = [each.id for each in decision.checkpoints if each.state == "retired"]
+    assert (bad.id in retired) == verdict.goes
+    removed = [each.args["location"] for each in decision.chores if each.kind == "retire"]
+    assert (bad.location in removed) == verdict.goes
 
 
 def test_nothing_is_retired_while_an_attempt_is_about_to_begin():

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from control.choice import choose_before, choose_newest
+from control.checkpoints.choice import choose_before, choose_newest
 from control.decide import decide
 from control.snapshot import Incident
 from tests.fakes import snapshots as at
@@ -182,6 +182,12 @@ def test_the_event_of_an_attempt_carries_the_alternatives():
     assert event.data["checkpoint"] == S40
     assert event.data["rejected"] == [{"checkpoint": S50, "step": 50, "why": "is quarantined"}]
     assert f"{S50} is quarantined" in event.because
+    assert event.data["made_of"] == {
+        "code_sha256": "c",
+        "data_sha256": None,
+        "environment_sha256": None,
+        "environment": {},
+    }
 
 
 def speed_rule() -> Rule:

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from control.db import chunks
 from trainmaster.errors import SpecError
+from trainmaster.facts import Moment, PackedColumns, Step
 from trainmaster.spool import MISSING
-from trainmaster.wire import Moment, PackedColumns, Step
 
 numbers = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.none())
 any_bits = st.integers(0, 2**64 - 1).map(lambda bits: struct.pack("<Q", bits))

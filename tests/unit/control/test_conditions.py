@@ -163,6 +163,22 @@ def test_nobody_is_slow_where_all_are_or_where_one_always_was():
     assert firings(slow, ranks) == []
 
 
+def test_noise_of_a_shared_machine_is_no_slowness_and_a_steady_loss_of_speed_is():
+    draw = random.Random(0)
+    noisy = {
+        f"compute_s@rank={rank}": [draw.choice([1.0, 1.0, 1.4, 2.5]) for _ in range(300)]
+        for rank in range(3)
+    }
+    part = {"condition": "relative_to_best_peer", "below": 0.75, "window": 8}
+    bare, damped = (
+        rule({**part, "sigmas": sigmas}, metric="compute_s", scope="rank") for sigmas in (0, 2)
+    )
+    assert len(firings(damped, noisy)) < len(firings(bare, noisy)) * 2 / 3
+    slowed = [value * (2 if 150 <= step < 250 else 1) for step, value in enumerate(steady(300))]
+    told = {**noisy, "compute_s@rank=1": slowed, "compute_s@rank=0": steady(300, seed=1)}
+    assert "rank 1" in {scope for scope, first, _ in firings(damped, told) if 150 < first < 170}
+
+
 def test_stages_are_not_compared_with_each_other():
     slow = rule(
         {"condition": "relative_to_best_peer", "below": 0.75}, metric="compute_s", scope="rank"
@@ -301,6 +317,7 @@ def _told(watch):
         judgement.first_bad_step,
         judgement.last_bad_step,
         judgement.patience_is_over,
+        judgement.is_flapping,
     )
 
 

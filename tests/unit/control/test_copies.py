@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from control.copies import removals
+from control.checkpoints.copies import removals
 from control.decide import decide
 from control.snapshot import Checkpoint, Copy
 from tests.fakes import snapshots as at

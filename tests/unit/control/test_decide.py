@@ -16,7 +16,8 @@ from control.decide import decide
 from control.lifecycle import ENDED, TRANSITIONS, WITH_RANKS, Desired, State
 from control.snapshot import DrillStatus, Incident, OrderStatus
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, running
 from trainmaster.orders import Drill
 
 REACHED = {
@@ -202,7 +203,9 @@ def test_a_decision_is_sound(snapshot):
             assert new.own_skip or new.lr_factor
     if decision.state in ENDED:
         assert newest is None or newest.ended_at is not None or decision.attempt_end is not None
-    if decision.orders:
+    if decision.new_attempt is not None:
+        assert {order.kind for order in decision.orders} <= {"hold"}
+    elif decision.orders:
         assert newest is not None
         assert newest.ended_at is None
         assert decision.attempt_end is None

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from control.endings import MAX_RETRIES
+from control.recovery.endings import MAX_RETRIES
+from control.snapshot import DrillStatus
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, exited, ranks, running, with_rank
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, exited, ranks, running, with_rank
 from trainmaster.layout import roles
 from trainmaster.orders import Drill
 
@@ -143,13 +145,15 @@ def test_neither_a_store_nor_memory_that_runs_out_is_put_down_to_a_node(changes)
     assert ring.turn().cordons == ()
 
 
-def test_memory_that_runs_out_twice_at_one_place_ends_with_a_proposal():
+@pytest.mark.parametrize("second", [2, 3])
+def test_memory_that_runs_out_twice_at_one_place_ends_with_a_proposal(second):
     ring = Ring(running())
     fail(ring, exit_code=71, failure={"because": "out of memory (tried to allocate 3 GiB)"})
     ring.settle()
     assert ring.snapshot.run.state in {"recovering", "starting"}, "once may be an accident"
     begin_again(ring)
-    fail(ring, exit_code=71, failure={"because": "out of memory (tried to allocate 3 GiB)"})
+    because = "out of memory (tried to allocate 3 GiB)"
+    fail(ring, second, exit_code=71, failure={"because": because})
     ring.settle()
     run = ring.snapshot.run
     assert (run.state, run.code) == ("failed", "out_of_memory")
@@ -165,9 +169,11 @@ def test_memory_that_runs_out_twice_at_one_place_ends_with_a_proposal():
 
 def test_memory_that_runs_out_elsewhere_is_another_accident():
     ring = Ring(running())
-    fail(ring, number=2, exit_code=71)
+    fail(ring, exit_code=71)
     begin_again(ring)
-    fail(ring, number=3, exit_code=71)
+    attempts = ring.snapshot.attempts
+    ring.tell(attempts=(*attempts[:-1], replace(attempts[-1], first_step=51, last_step=57)))
+    fail(ring, exit_code=71)
     ring.settle()
     assert ring.snapshot.run.code is None
 
@@ -194,7 +200,7 @@ def test_a_w19_killing_and_coming_back_every_two_seconds_ends_at_the_limit():
 
 
 def test_what_a_drill_did_is_marked_as_a_drill():
-    drill = at.DrillStatus(Drill(id=7, fault="kill", rank=3, at_step=51), 1, ((1, 51, 51),))
+    drill = DrillStatus(Drill(id=7, fault="kill", rank=3, at_step=51), 1, ((1, 51, 51),))
     ring = Ring(running(drills=(drill,)))
     ring.kill(3)
     ended = ring.turn()

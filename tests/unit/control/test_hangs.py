@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from control.hangs import FLOOR_S, Limit, find, learned_limit
+from control.liveness.hangs import FLOOR_S, Limit, find, learned_limit
 from control.snapshot import Pulse, Stacks
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, ranks, running, with_rank
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, ranks, running, with_rank
 
 TAKEN = at.samples(dict.fromkeys(range(1, 51), 0.1))
 

@@ -8,10 +8,13 @@ import math
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from control.decide import decide
-from control.snapshot import DrillStatus
+from control.snapshot import DrillStatus, Incident
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, running
 from trainmaster.batches import batch_of_step
 from trainmaster.orders import Drill
 from trainmaster.rule import Rule
@@ -269,6 +272,27 @@ def test_max_actions_of_the_rule_ends_in_budget_exhausted():
     assert (run.state, run.code) == ("failed", "budget_exhausted")
     assert "max_actions is 1" in run.because
     assert "rollback" in run.because
+
+
+@pytest.mark.parametrize(("action", "state"), [("rebalance", "running"), ("rollback", "failed")])
+def test_a_rule_that_can_only_make_a_run_faster_does_not_end_it(action, state):
+    taken = {"action": action, "generation": 0, "first_bad_step": 10}
+    spent = Incident(
+        id="alpha-i1",
+        opened_at=NOW,
+        state="open",
+        rule=GRADIENT,
+        rung=1,
+        first_bad_step=10,
+        last_bad_step=12,
+        actions=(taken,),
+    )
+    rules = (rule(max_actions=1, actions=[{"action": action}]),)
+    ring = Ring(running(rules=rules, incidents=(spent,), num_incidents=1))
+    ring.train(63, bad=(61, 62, 63))
+    ring.settle()
+    assert ring.snapshot.run.state == state
+    assert ring.snapshot.incidents == (), "it is closed, and a person must look"
 
 
 def test_a_cooling_rule_does_not_open_another_incident():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from control.checkpoints import interval
-from control.choice import choose_before, choose_newest
+from control.checkpoints.choice import choose_before, choose_newest
+from control.checkpoints.judging import interval
+from control.checkpoints.memory import is_held
+from control.checkpoints.retention import verdicts
 from control.decide import decide
-from control.memory import is_held
-from control.retention import verdicts
 from control.turn import Turn
 from tests.fakes import snapshots as at
 from tests.fakes.snapshots import NOW, checkpoint, running

@@ -11,7 +11,8 @@ import pytest
 
 from control.snapshot import Sample
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import Ring, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import running
 from trainmaster.rule import Rule
 
 NUMERIC = tuple(rule for rule in at.RULES if rule.name == "gradient not finite")

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from control.leftovers import Folder, Writer, leftovers
+from control.checkpoints.leftovers import Folder, Writer, leftovers
 from tests.fakes.snapshots import NOW
 
 LONG_AGO, JUST_NOW = NOW - timedelta(days=2), NOW - timedelta(minutes=5)

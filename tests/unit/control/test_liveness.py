@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from control.liveness import may_take_ranks, node_state, sync_interval_s
+from control.liveness.leases import may_take_ranks, node_state, sync_interval_s
 from control.snapshot import Node
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

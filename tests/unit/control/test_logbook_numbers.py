@@ -13,7 +13,8 @@ import pytest
 from control import budgets
 from tests import real_curves as real
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import Ring, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import running
 
 BOOK = real.DATA / "logbooks" / "incidents.csv"
 HEALING = frozenset({"loss_spike_recovered", "grad_spike", "loss_spike"})

@@ -16,7 +16,8 @@ import pytest
 from control.budgets import TRIES_PER_CHECKPOINT
 from control.snapshot import Attempt, Pulse, Stacks
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import Ring, ranks, running, with_rank
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import ranks, running, with_rank
 
 LOGBOOK = Path(__file__).parents[4] / "shared" / "data" / "logbooks" / "incidents.csv"
 MOST_ATTEMPTS = 12

@@ -7,12 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from control import interventions, moves, replanning
-from control.incidents import open_incident
-from control.rung import Evidence
+from control.decide import decide
+from control.incidents import interventions
+from control.incidents.record import open_incident
+from control.incidents.rung import Evidence
+from control.recovery import moves, replanning
+from control.snapshot import Incident
 from control.turn import Turn
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, ranks, running, with_rank
+from tests.fakes.ring import Ring, applied
+from tests.fakes.snapshots import NOW, ranks, running, with_rank
 from trainmaster.actions import Cordon, Degrade, DumpStacks, Rebalance
 
 EVIDENCE = Evidence("many failed steps", "run", "The rule fires", 40, 44)
@@ -70,7 +74,7 @@ def degraded() -> Ring:
     turn, rung = acted(ring.snapshot, Degrade(action="degrade"))
     assert "1 of 2 replicas on a single node" in rung.because
     decision = turn.decision(timedelta(0))
-    ring.snapshot = at.applied(ring.snapshot, decision, NOW)
+    ring.snapshot = applied(ring.snapshot, decision, NOW)
     obey(ring, 52)
     ring.settle()
     return ring
@@ -134,9 +138,36 @@ def test_a_failed_step_begins_the_clean_stretch_anew_and_no_room_puts_it_off():
     assert moves.is_under_way(ring.snapshot)
 
 
+MIB = 2**20
+HEAVY = at.WORKLOAD.model_copy(
+    update={
+        "layers": [{"forward_flops": 1e6, "parameters": MIB, "output_bytes": 4096}] * 8,
+        "num_parameters": 8 * MIB,
+    }
+)
+"""Four layers of it take 16 bytes for each of 4 Mi parameters: 64 MiB for a rank of two stages."""
+
+
+def with_memory(elm_mib: int, oak_mib: int):
+    """Heavy alpha, on nodes whose devices have so much memory."""
+    sizes = {"elm": elm_mib, "oak": oak_mib}
+    nodes = [at.node(name, 2, profile={"memory_bytes": sizes[name] * MIB}) for name in sizes]
+    return at.change(apart(), workload=HEAVY, nodes=tuple(nodes))
+
+
+def test_a_run_is_degraded_onto_a_node_whose_memory_holds_it():
+    turn, rung = acted(with_memory(100, 50), Degrade(action="degrade"))
+    assert "single node" in rung.because
+    assert moves.Move.of(turn.orders[0].args["then"]).plan.replicas == 1
+
+
 @pytest.mark.parametrize(
     ("snapshot", "because"),
     [
+        (
+            with_memory(50, 50),
+            "the model does not fit into the memory of the roomiest node oak: its place 0 needs ",
+        ),
         (running(), "the run is on a single node already (oak)"),
         (
             at.change(apart(), nodes=(at.node("elm", 1), at.node("oak", 1))),
@@ -147,7 +178,7 @@ def test_a_failed_step_begins_the_clean_stretch_anew_and_no_room_puts_it_off():
             "placement.min_nodes is 2",
         ),
     ],
-    ids=["one node", "no fit", "too few nodes"],
+    ids=["no memory", "one node", "no fit", "too few nodes"],
 )
 def test_what_cannot_be_degraded_says_why_and_is_left_as_it_is(snapshot, because):
     turn, rung = acted(snapshot, Degrade(action="degrade"))
@@ -241,3 +272,60 @@ def test_a_restore_onto_fewer_replicas_is_what_a_person_wants_and_stays():
     ring.settle()
     assert ring.snapshot.attempt.plan.replicas == 1
     assert not moves.is_under_way(ring.snapshot)
+
+
+SCATTERED = (8, 18, 28)
+"""Failed steps that are more than a tenth, and too far apart for the ladder of numeric trouble."""
+
+
+def judged(snapshot, now=NOW):
+    """What the default rules and the brain make of failed steps that lie apart."""
+    failed = at.windows(28, bad=SCATTERED)
+    return decide(at.change(snapshot, windows=failed, checkpoints=()), now=now)
+
+
+def firing(decision):
+    return [each.rule for each in decision.alerts if each.state == "firing"]
+
+
+def test_more_than_a_tenth_of_failed_steps_degrades_to_a_single_node():
+    decision = judged(apart())
+    assert "many failed steps" in firing(decision)
+    [incident] = decision.incidents
+    assert [each["action"] for each in incident.actions] == ["degrade"]
+    assert "single node" in incident.because
+
+
+def test_on_one_node_failed_steps_are_told_and_nothing_is_done():
+    decision = judged(running())
+    assert "many failed steps" in firing(decision)
+    assert not decision.incidents
+    assert not decision.orders
+
+
+def test_failed_steps_that_another_incident_deals_with_do_not_count():
+    other = Incident("alpha-i1", NOW, "verifying", "loss spike", 1, 8, 28)
+    decision = judged(apart(incidents=(other,)))
+    assert not any("degrade" in str(each.actions) for each in decision.incidents)
+    assert not decision.orders
+
+
+def test_a_run_that_could_not_be_degraded_goes_on():
+    """Its one action is spent: that is an incident for a person, and no reason to fail the run."""
+    tried = {"action": "degrade", "at": NOW.isoformat(), "generation": 1, "first_bad_step": 3}
+    mine = Incident("alpha-i1", NOW, "verifying", "many failed steps", 1, 3, 28, actions=(tried,))
+    decision = judged(apart(incidents=(mine,)))
+    [incident] = decision.incidents
+    assert (incident.state, incident.closed_as) == ("closed", "failed")
+    assert decision.state is None
+
+
+def test_a_plan_that_a_spec_gives_is_left_alone_where_only_the_planners_is_to_change():
+    turn = Turn(apart(), NOW)
+    given = turn.snapshot.attempts[-1]
+    for_all, for_planned = (
+        Rebalance(action="rebalance"),
+        Rebalance(action="rebalance", planned_only=True),
+    )
+    assert interventions.has_object(turn, given, for_all)
+    assert not interventions.has_object(turn, given, for_planned)

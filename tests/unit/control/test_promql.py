@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from control import promql
+from control.prometheus import promql
 from control.settings import EXTERNAL_ACTIONS
 from tests.services.private_server import absent
 from trainmaster.rule import Rule
@@ -37,6 +37,7 @@ def test_a_threshold_is_said_with_its_time_and_its_severity():
     told = alert()
     assert told["alert"] == "memory full"
     assert told["for"] == "60000ms"
+    assert told["keep_firing_for"] == "1m"
     assert told["labels"] == {"severity": "warning", "trainmaster_rule": "memory full"}
     assert told["expr"].startswith("(max by (run) (trainmaster_memory_used_ratio) > 0.9) or ")
 
@@ -163,7 +164,7 @@ def test_promtool_accepts_them_and_they_fire_as_the_rules_say(tmp_path: Path):
                         "input_series": [
                             series("memory_used_ratio", "0.5 0.95x20", rank="0"),
                             series("memory_used_ratio", "0.5x21", rank="1"),
-                            series("loss", "2 -Inf 2 NaN 2 2 2", rank="0"),
+                            series("loss", "2 -Inf _ NaN 2x20", rank="0"),
                             series("device_utilization_ratio", "0.4x20", **where),
                             series("pipeline_bubble_ratio", "0.1 0.3x20", **where),
                         ],
@@ -171,8 +172,10 @@ def test_promtool_accepts_them_and_they_fire_as_the_rules_say(tmp_path: Path):
                             expected(rules[0], "1m"),
                             expected(rules[0], "2m", {}),
                             expected(rules[1], "15s", {}),
-                            expected(rules[1], "30s"),
-                            expected(rules[1], "45s", {}),
+                            # A scrape that fails does not end it.
+                            expected(rules[1], "30s", {}),
+                            expected(rules[1], "105s", {}),
+                            expected(rules[1], "135s"),
                             expected(rules[2], "0s"),
                             expected(rules[2], "15s", {"rank": "0", "node": "n1"}),
                         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from control.recoveries import Trained, of_run, percentile, together
+from control.recovery.recoveries import Trained, of_run, percentile, together
 from tests.fakes.snapshots import NOW, attempt
 
 

@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from control import exits
 from control.decide import decide
+from control.liveness import exits
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, exited, ranks, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, exited, ranks, running
 
 
 def decided(snapshot, now=NOW):
@@ -329,8 +330,9 @@ def test_a_broken_collective_of_peers_is_the_second_witness_of_a_lost_node():
 def test_the_last_step_done_is_success_with_the_digest_of_the_weights():
     found = all_exited(exit_code=0, finished={"step": 400, "ordered": False})
     found = at.with_rank(found, 1, finished={"step": 400, "ordered": False, "weights_sha256": "ab"})
-    decision = decided(running(ranks=found))
+    decision = decided(running(ranks=found, desired="paused", state="pausing"))
     assert (decision.state, decision.weights_sha256) == ("succeeded", "ab")
+    assert decision.desired == "running", "it came to its end before it could pause"
     assert decision.attempt_end.state == "succeeded"
 
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from control.decide import decide
-from control.snapshot import Pulse
+from control.snapshot import OrderStatus, Pulse
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, ranks, request, running, with_rank
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, ranks, request, running, with_rank
 
 
 def still(section: str, activity: str, seconds: float = 60.0) -> Pulse:
@@ -110,7 +111,7 @@ def test_x_comm07_an_acknowledgement_of_an_order_that_nobody_gave_changes_nothin
     ring = Ring(running())
     ring.settle()
     before = ring.snapshot.run
-    strange = at.OrderStatus(99, "hold", {}, "refused", because="old", request=12345)
+    strange = OrderStatus(99, "hold", {}, "refused", because="old", request=12345)
     ring.tell(orders=(strange,))
     ring.settle()
     assert ring.snapshot.run.state == before.state

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.incidents.rungs import CARRIERS
 from control.rules import packs
 from control.rules.backtest import failed_tests
 from control.rules.watching import judge_all
-from control.rungs import CARRIERS
 from tests.fakes import snapshots as at
 from trainmaster.errors import NotFoundError
 from trainmaster.rule import Rule
@@ -145,10 +145,14 @@ def test_a_rule_rewinds_with_its_window(found):
 
 
 @pytest.mark.parametrize("name", packs.NAMES)
-def test_every_rule_of_a_pack_is_described_and_only_numeric_ones_act(name):
+def test_every_rule_of_a_pack_is_described_and_others_than_numeric_ones_move_a_run_once_at_most(
+    name,
+):
     for each in packs.load(name):
         assert each.description
-        assert each.mode == "observe" or each.metric in {"loss", "grad_norm"}
+        if each.mode == "act" and each.metric not in {"loss", "grad_norm"}:
+            assert {action.action for action in each.actions} <= {"degrade", "rebalance"}
+            assert each.max_actions == 1
         assert bool(each.actions) == (each.mode == "act")
         for action in each.actions:
             assert action.action in CARRIERS

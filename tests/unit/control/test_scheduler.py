@@ -15,10 +15,11 @@ from control.decide import decide
 from control.planner import automatic
 from control.scheduler import Placed, Waiting
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, change, node, plan, request, running
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, change, node, plan, request, running
 from trainmaster.spec import PlacementSpec
 
-ONE = PlacementSpec()
+ONE = PlacementSpec(nodes=1)
 TWO = PlacementSpec(nodes=2)
 
 
@@ -59,6 +60,16 @@ def test_nodes_used_before_are_preferred():
 def test_fewer_nodes_are_taken_where_the_spec_allows():
     lenient = PlacementSpec(nodes=2, min_nodes=1)
     assert homes(place(plan(), lenient, node("oak"))) == ["oak"] * 4
+
+
+def test_where_nothing_limits_them_as_few_nodes_are_taken_as_hold_the_plan():
+    free = PlacementSpec()
+    assert homes(place(plan(), free, node("elm"), node("oak"))) == ["elm"] * 4
+    small = node("elm", 2), node("oak", 2)
+    assert homes(place(plan(), free, *small)) == ["elm", "elm", "oak", "oak"]
+    assert "4 slots on any nodes" in place(plan(), free, small[0]).because
+    assert scheduler.fits(plan(), free, small) is None
+    assert "1 node offers at most 2" in scheduler.fits(plan(), free, small[:1]).message
 
 
 def test_named_nodes_are_honoured():
@@ -170,6 +181,11 @@ def test_those_before_it_in_the_queue_go_first_and_may_be_passed_when_they_do_no
     young = replace(young, run=replace(young.run, created_at=NOW - timedelta(seconds=5)))
     assert "2 runs are before it" in decide(young, now=NOW).because
     assert decide(snapshot, now=NOW).state == "starting"
+
+
+def test_who_has_many_before_it_is_looked_at_less_often():
+    waits = [decide(queued(queued_before=n), now=NOW).next_look_at - NOW for n in (0, 9, 1000)]
+    assert [each.total_seconds() for each in waits] == [0.5, 5.0, 30.0]
 
 
 def test_auto_is_as_many_equal_replicas_as_the_batch_allows():

@@ -107,10 +107,28 @@ def test_rows_that_were_redone_do_not_count():
     assert told.notes == ("2 rows were redone later and do not count.",)
 
 
+def test_rows_that_lie_about_are_put_in_order():
+    told = read("step,loss\n3,2\n1,5\n4,1\n2,4\n")
+    assert told.steps.tolist() == [1, 2, 3, 4]
+    assert values(told, "loss") == [5.0, 4.0, 2.0, 1.0]
+    assert told.begins.tolist() == [True, False, False, False]
+    assert told.notes == ("The rows were not in the order of their steps; they were put in order.",)
+
+
+def test_a_step_back_while_a_clock_goes_on_is_a_new_beginning():
+    told = read("step,time_s,loss\n10,1,5\n20,2,4\n30,3,9\n15,4,3\n25,5,2\n")
+    assert told.steps.tolist() == [10, 15, 25]
+    assert told.notes == ("2 rows were redone later and do not count.",)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "no column `step`"),
+        ("step;loss\n1;2\n", "1: step: is needed: cells are separated by commas"),
+        ("step\tloss\n1\t2\n", "1: step: is needed: cells are separated by commas"),
+        (f"step,loss\n1,2\n{10**17},2\n", "3: step: must lie within 9007199254740992"),
+        ("step,loss\n1e300,2\n", "2: step: must lie within 9007199254740992"),
         ("loss\n1\n", "no column `step`"),
         ("loss\n1\n", "per step and rank `step,rank,compute_s`"),
         ("time,loss\n1,2\n", "no column `step`"),
@@ -125,7 +143,11 @@ def test_rows_that_were_redone_do_not_count():
         ("step,loss@worker=1\n1,2\n", "needs @rank="),
         ("step,loss@rank=one\n1,2\n", "are numbers"),
         ("step,rank,loss@rank=1\n1,1,2\n", "goes with one row per step"),
+        ("x" * 200_000 + ",step\n1,1\n", "1: : is no CSV: field larger than"),
+        ("step,loss\n1," + "9" * 200_000, "is no CSV: field larger than"),
+        ("step,loss@rank=0,loss@rank=00\n1,1,2\n", "loss@rank=00: is rank 0 once more"),
     ],
+    ids=lambda each: each[:50],
 )
 def test_what_is_wrong_is_told_with_line_and_column(text, told):
     with pytest.raises(SpecError) as caught:
@@ -134,6 +156,26 @@ def test_what_is_wrong_is_told_with_line_and_column(text, told):
         f"{each.line}: {each.path}: {each.message}" for each in caught.value.problems
     )
     assert told in problems
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "step,rank,loss\n" + "".join(f"{row},{row},1\n" for row in range(9_000)),
+            "9000 rows for 9000 steps of 9000 ranks: most are gaps",
+        ),
+        (
+            "step,rank,loss\n" + "".join(f"1,{row},1\n" for row in range(10_001)),
+            "names 10001 ranks",
+        ),
+        ("step" + ",loss@rank=1" * 100_001 + "\n1", "100001 columns of ranks"),
+    ],
+    ids=["gaps", "ranks", "columns"],
+)
+def test_no_file_makes_a_table_much_larger_than_itself(text, told):
+    with pytest.raises(SpecError, match=told):
+        read(text)
 
 
 def test_long_files_are_read_whole_and_a_row_far_down_is_named():

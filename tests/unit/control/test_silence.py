@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from control.decide import decide
-from control.silence import RULE
+from control.liveness.silence import RULE
 from control.snapshot import RunSnapshot
 from tests.fakes import snapshots as at
+from tests.fakes.ring import applied
 
 
 def told(*last_steps: int | None, step_time_s: float = 1.0, **changes: object) -> RunSnapshot:
@@ -40,12 +41,12 @@ def test_x_inge13_a_rank_that_has_told_nothing_is_named_once():
     assert event.data["scope"] == "rank 3", "of two that fall silent at one step two are told"
     for words in ("Rank 3 on oak", "nothing beyond step 0", "at step 120"):
         assert words in event.because
-    assert alerts(at.applied(quiet, decision, at.NOW)) == []
+    assert alerts(applied(quiet, decision, at.NOW)) == []
 
 
 def test_it_is_over_when_the_rank_is_heard_again_or_its_attempt_has_ended():
     quiet = told(120, 120, 120, 60)
-    shown = at.applied(quiet, decide(quiet, now=at.NOW), at.NOW)
+    shown = applied(quiet, decide(quiet, now=at.NOW), at.NOW)
     caught_up = at.with_rank(shown.ranks, 3, last_step=119)
     assert alerts(replace(shown, ranks=caught_up)) == [("rank 3", "resolved", 61)]
     next_one = replace(quiet.attempts[-1], generation=2)

@@ -65,7 +65,7 @@ def test_what_is_wrong_is_told_with_its_source_line_and_path(tmp_path):
     for question, where in (
         ({"rules": RULES, "sources": [path]}, ("a.csv", 2, "loss")),
         ({"rules": RULES, "sources": [gone]}, ("gone.csv", None, "")),
-        ({"test": RULES.replace("above", "over")}, ("", 5, "rules[0].when")),
+        ({"test": RULES.replace("above", "over")}, ("", 5, "rules[0].when.condition")),
         ({"rules": None, "pack": "nobody's", "sources": [path]}, ("", None, "")),
     ):
         status, told = asked(question)

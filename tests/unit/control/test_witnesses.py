@@ -7,10 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from control.liveness.witnesses import FAILURES, FRESH_S, verdict
 from control.snapshot import Reach
-from control.witnesses import FAILURES, FRESH_S, verdict
 from tests.fakes import snapshots as at
-from tests.fakes.snapshots import NOW, Ring, ranks, running, with_rank
+from tests.fakes.ring import Ring
+from tests.fakes.snapshots import NOW, ranks, running, with_rank
 
 LOST = Reach("oak", "elm", NOW, answers=False, failures=FAILURES, ever=True)
 STALE = NOW - timedelta(seconds=FRESH_S + 1)

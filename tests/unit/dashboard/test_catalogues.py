@@ -5,10 +5,27 @@ from string import Formatter
 import pytest
 
 import dashboard
-from dashboard import states, steering
+from dashboard import coming, digests, fleet, states, steering
+from dashboard.charts import axis, happenings
 from dashboard.i18n import LANGUAGES, best_language, catalogue, translator
 from dashboard.session import REFRESH_S
-from dashboard.views import incident_dialogs, plan, run, run_charts, run_pipeline, settings
+from dashboard.views import (
+    drills,
+    incident_dialogs,
+    plan,
+    rule_trial,
+    rules,
+    run,
+    run_charts,
+    run_panels,
+    run_pipeline,
+    run_restore,
+    settings,
+    spec_form,
+    submit,
+    tour,
+    written,
+)
 
 SOURCES = Path(dashboard.__file__).parent
 CALLED = re.compile(r"""\bt\(\s*["']([a-z_]+(?:\.[a-z_0-9]+)+)["']""")
@@ -21,8 +38,14 @@ BUILT = {
     *(f"incident.state.{state}" for state in states.INCIDENT),
     *(f"node.state.{state}" for state in states.NODE),
     *(f"severity.{severity}" for severity in states.SEVERITY),
-    *(f"metric.{metric}" for metric in (*run_charts.RUN_METRICS, *run_charts.RANK_METRICS)),
+    *(f"metric.{metric}" for metric in (*run_panels.RUN_METRICS, *run_panels.RANK_METRICS)),
+    *(f"fleet.group.{group}" for group in ("all", *fleet.GROUPS)),
+    *(f"fleet.order.{order}" for order in fleet.ORDERS),
     *(f"run.section.{name}" for name in run.SECTIONS),
+    *(f"next.{kind}" for kind in coming.KINDS),
+    *(f"made.{part}" for part in digests.PARTS),
+    *(f"restore.layout.{name}" for name in run_restore.LAYOUTS),
+    *(f"restore.budget.{name}" for name in run_restore.BUDGETS),
     "run.spec",
     "run.plan",
     *(f"sidebar.refresh.{choice}" for choice in REFRESH_S),
@@ -33,8 +56,27 @@ BUILT = {
     *(f"role.{role}" for role in settings.ROLES),
     *(f"settings.life.{name}" for name in settings.LIVES_S),
     *(f"plan.source.{name}" for name in plan.SOURCES),
+    *(f"rules.mode.help.{mode}" for mode in rules.MODES),
+    *(
+        f"incident.term.{name}"
+        for name in ("steps", "loss", "grad_norm_below", "step_time_at_most_s")
+    ),
+    *(f"settings.{told}.{name}" for told in ("kept", "zero") for name in settings.KEPT),
+    *(f"settings.roles.{role}" for role in settings.ROLES),
+    *(f"tour.{name}{part}" for name in tour.STOPS for part in ("", ".title")),
+    *(f"nav.{page}" for page in tour.STOPS.values() if page),
+    *(f"drills.fault.{name}" for name in drills.FAULTS),
+    *(f"written.{way}" for way in written.WAYS),
+    *(f"backtest.on.{name}" for name in rule_trial.ON),
+    *(f"submit.template.{name}" for name in (submit.BROUGHT, *submit.TEMPLATES)),
+    *(f"spec.group.{name or 'run'}" for name, _, _ in spec_form.GROUPS),
+    *(f"spec.group.{name}" for name in ("parallel", "keeping")),
     *(f"login.{word}" for word in ("title", "lead", "secret", "enter", "how", "command")),
-    *(f"charts.{word}" for word in run_charts.WORDS),
+    *(f"metric.part.{metric}" for metric in run_panels.PARTS),
+    *(f"heat.{metric}" for metric in run_panels.HEAT_METRICS),
+    *(f"charts.row.{row}" for row in happenings.ROWS),
+    *(f"charts.axis.{kind}" for kind in {*axis.KINDS, *axis.SHARED}),
+    *(f"charts.{word}" for word in run_panels.WORDS),
     *(f"silence.for.{name}" for name in incident_dialogs.SILENCE_S),
     *(f"incident.then.{name}" for name in incident_dialogs.THEN),
     *(f"incident.tried.{told}" for told in incident_dialogs.HELPED.values()),
@@ -42,7 +84,19 @@ BUILT = {
     *(f"pipeline.{name}" for name in (*run_pipeline.RATIOS, "measured", "planned")),
     *(f"steer.{part}.timeline" for part in ("help", "why")),
     *(f"charts.smoothing.{name}" for name in run_charts.SMOOTHING),
-    *(f"nodes.{name}" for name in ("latency_ms", "mbps")),
+    *(f"links.{name}" for name in ("latency_ms", "mbps")),
+    *(
+        f"distance.{name}"
+        for name in (
+            "tensors",
+            "norm",
+            "other_norm",
+            "difference",
+            "relative",
+            "largest",
+            "changed",
+        )
+    ),
     *(f"copy.tier.{tier}" for tier in ("local", "store")),
     *(f"copy.state.{state}" for state in ("due", "stored", "bad", "retired")),
 }
@@ -84,7 +138,7 @@ def test_no_text_is_left_that_nothing_shows() -> None:
     shown = set(QUOTED.findall(source())) | BUILT
     words = (
         *("event.", "rank.state.", "incident.closed_as.", "rules.mode.", "alert.state."),
-        "rules.change.",
+        *("rules.change.", "field.", "choice."),
     )
     left = {key for key in catalogue("en") if key not in shown and not key.startswith(words)}
     assert left == set()

@@ -1,6 +1,7 @@
+from dashboard.charts.coordinates import Axis, coordinates_panel
 from dashboard.charts.panels import overlay_panel
 from dashboard.charts.series import Series
-from dashboard.comparison import differences, lowest
+from dashboard.comparison import differences, lowest, numbers_that_differ
 from dashboard.sought import holds
 
 
@@ -38,3 +39,20 @@ def test_an_entry_is_found_by_words_anywhere_in_it() -> None:
     assert holds(entry, "admin r1")
     assert holds(entry, "")
     assert not holds(entry, "admin r2")
+
+
+def test_numbers_in_which_specs_differ_become_axes() -> None:
+    specs = [{"lr": 0.1, "name": "a", "on": True}, {"lr": 0.2, "name": "b", "on": False}, {}]
+    assert numbers_that_differ(specs) == [("lr", (0.1, 0.2, None))]
+
+
+def test_each_axis_has_its_own_scale_and_tells_its_ends() -> None:
+    axes = [Axis("lr", (0.1, 0.3)), Axis("same", (1.0, 1.0)), Axis("loss", (2.0, None))]
+    assert coordinates_panel("c", "title", ["a", "b"], axes) is None
+    axes[2] = Axis("loss", (2.0, 1.0))
+    panel = coordinates_panel("c", "title", ["<b>", "b"], axes)
+    assert panel is not None
+    assert [trace["y"] for trace in panel["traces"]] == [[0.0, 1.0], [1.0, 0.0]]
+    assert panel["traces"][0]["name"] == "&lt;b&gt;"
+    assert panel["layout"]["xaxis"]["ticktext"] == ["lr", "loss"]
+    assert [each["text"] for each in panel["layout"]["annotations"]] == ["0.1", "0.3", "1", "2"]

@@ -84,7 +84,7 @@ def test_generations_stand_as_vertical_lines_where_they_took_over() -> None:
         {"generation": 2, "resumed_from_step": 100, "cause": "rollback"},
     ]
     marks = generation_marks(attempts, "Generation {generation}: {cause}")
-    assert marks == [Mark(101, "generation", "Generation 2: rollback", line=True)]
+    assert marks == [Mark(101, "generation", "Generation 2: rollback", line=True, generation=2)]
     (shape,) = panel(forked(), marks=marks)["layout"]["shapes"]
     assert (shape["x0"], shape["x1"], shape["yref"]) == (101, 101, "paper")
 

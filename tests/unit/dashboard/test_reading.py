@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -187,3 +188,26 @@ def test_only_what_has_become_too_long_is_read_anew(control: FakeControl) -> Non
     for series in read_all(reader, tails, run(control), wanted):
         assert steps(series)[-1] >= control.step - 1
         assert len(series) <= MOST_POINTS * 1.25
+
+
+@pytest.mark.parametrize(
+    ("since", "num_found", "num_asked"), [(2500.0, 1000, 1), (1500.0, 2000, 2), (0.0, 2500, 3)]
+)
+def test_events_are_paged_back_as_far_as_an_old_incident_needs(
+    since: float, num_found: int, num_asked: int
+) -> None:
+    asked = []
+
+    def fetch(path: str, query: Query, body: str) -> Any:
+        told = dict(query)
+        asked.append(told)
+        last = int(told.get("before", 2501)) - 1
+        numbers = range(max(1, last - int(told["limit"]) + 1), last + 1)
+        return [
+            {"id": number, "at": datetime.fromtimestamp(number, UTC).isoformat()}
+            for number in numbers
+        ]
+
+    events = Reader(fetch, {}).events_since("r1", datetime.fromtimestamp(since, UTC))
+    assert [each["id"] for each in events] == list(range(2500, 2500 - num_found, -1))
+    assert len(asked) == num_asked

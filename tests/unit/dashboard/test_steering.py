@@ -6,8 +6,12 @@ from dashboard.steering import (
     VERBS,
     Desk,
     applied_step,
+    attempt_of_restore,
+    first_new_step,
     is_final,
     progress,
+    ranks_past,
+    ranks_told,
     request_body,
     shown_as,
     verb,
@@ -45,6 +49,23 @@ def test_a_double_click_is_one_request() -> None:
     second = Desk(api, "r1", memory).ask("pause", {}, seen=SEEN)
     assert first["id"] == second["id"]
     assert len(api.taken) == 1
+
+
+def test_a_press_that_comes_twice_is_one_request_though_the_first_moved_the_version() -> None:
+    api, memory = FakeApi(), {}
+    first = Desk(api, "r1", memory).ask("checkpoint", {}, seen=SEEN)
+    api.run["version"] = 8
+    second = Desk(api, "r1", memory).ask("checkpoint", {}, seen={**SEEN, "version": 8})
+    assert first["id"] == second["id"]
+    assert len(api.taken) == 1
+
+
+def test_a_request_whose_answer_was_lost_and_that_is_over_is_not_taken_for_a_new_one() -> None:
+    api, memory = FakeApi(), {}
+    first = Desk(api, "r1", memory).ask("checkpoint", {}, seen=SEEN)
+    memory["asked:r1"].clear()
+    next(iter(api.taken.values()))["state"] = "applied"
+    assert Desk(api, "r1", memory).ask("checkpoint", {}, seen=SEEN)["id"] != first["id"]
 
 
 def test_the_same_button_asks_anew_once_its_request_is_done_with() -> None:
@@ -139,3 +160,36 @@ def test_what_can_be_pressed_is_what_the_control_plane_allows() -> None:
         allowed = {state.value for state in ALLOWED_FROM[kind]}
         pressable = {state.value for state in State if verb(kind, state.value, None).enabled}  # type: ignore[arg-type]
         assert pressable == allowed, kind
+
+
+def test_what_others_asked_is_told_until_it_is_done_with() -> None:
+    desk = Desk(FakeApi(), "r1", {})
+    mine = desk.ask("pause", {}, seen=SEEN)
+    theirs = {"id": 7, "kind": "stop", "state": "accepted"}
+    done, looking = {**theirs, "id": 8, "state": "applied"}, {**theirs, "id": 9, "kind": "stacks"}
+    assert desk.others([mine, theirs, done, looking]) == [theirs]
+
+
+def test_the_ranks_of_an_order_are_those_of_its_generation() -> None:
+    run = {"generation": 2, "ranks": [{"last_step": 195}, {"last_step": 194}, {"last_step": None}]}
+    request = {"state": "applied", "step": 195, "order": {"generation": 2}}
+    assert (ranks_told(request, run), ranks_past(request, run)) == (3, 1)
+    assert ranks_told({"order": {"generation": 1}}, run) is None
+    assert ranks_told({"order": None}, run) is None
+
+
+def test_a_restore_is_over_with_its_first_new_step() -> None:
+    asked = {"args": {"checkpoint": "c100"}, "created_at": "2026-01-01T00:00:10Z"}
+    attempt = {
+        "generation": 3,
+        "cause_kind": "restore",
+        "resumed_from_checkpoint": "c100",
+        "resumed_from_step": 100,
+        "last_step": None,
+        "started_at": "2026-01-01T00:00:11Z",
+    }
+    earlier = {**attempt, "generation": 2, "started_at": "2026-01-01T00:00:01Z"}
+    assert attempt_of_restore(asked, {"attempts": [earlier]}) is None
+    assert attempt_of_restore(asked, {"attempts": [attempt, earlier]}) == attempt
+    assert first_new_step(attempt) is None
+    assert first_new_step({**attempt, "last_step": 103}) == 101

@@ -1,6 +1,6 @@
 from typing import Any
 
-from dashboard.stories import details, story
+from dashboard.stories import Term, details, story, terms
 
 
 def incident(**more: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def test_a_story_begins_with_its_first_sign_and_tells_in_the_order_of_time() -> 
         ("probation", ""),
     ]
     assert told[0].step == 150
-    assert told[-1].because == "needed 20"
+    assert terms({"needed": 20}) == [Term("steps", {"needed": "20", "healthy": "0"})]
 
 
 def test_events_of_other_incidents_are_passed_over() -> None:
@@ -69,3 +69,24 @@ def test_the_end_says_how_and_is_told_once() -> None:
 
 def test_details_leave_out_what_is_told_elsewhere() -> None:
     assert details({"action": "rollback", "at": "x", "to_step": 3, "skip": []}) == "to_step 3"
+
+
+def test_what_was_rejected_and_when_the_ranks_took_it_up_belong_to_the_story() -> None:
+    acted = {
+        "action": "rollback",
+        "at": "2026-01-01T00:00:12+00:00",
+        "generation": 1,
+        "rejected": [{"checkpoint": "r1-g1-s150", "step": 150, "why": "is quarantined"}],
+    }
+    restored = {**event(5, "checkpoint_restored", 14, about=""), "generation": 2}
+    later = {**event(6, "run_running", 15, about=""), "generation": 2}
+    told = story(incident(actions=[acted]), [restored, later])
+    tried = next(each for each in told if each.part == "tried")
+    assert tried.rejected == ("r1-g1-s150 is quarantined",)
+    assert [each.kind for each in told if each.part == "answered"] == ["checkpoint_restored"]
+
+
+def test_a_probation_says_what_it_measures_against() -> None:
+    found = terms({"needed": 20, "healthy_steps": 7, "loss_band": [2.0, 2.5], "grad_norm_below": 3})
+    assert [each.name for each in found] == ["steps", "loss", "grad_norm_below"]
+    assert found[0].values == {"needed": "20", "healthy": "7"}

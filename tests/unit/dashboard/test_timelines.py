@@ -48,6 +48,8 @@ def test_the_slow_rank_stands_out_whatever_the_unit() -> None:
     assert apart[0].tolist() == [0.0, 0.0, -0.5]
     assert apart[1][0] == 0.0
     assert np.isnan(apart[1][1])
+    links = deviation(np.array([[np.nan, 2.0], [4.0, np.nan]]), "all")
+    assert (links[0, 1], links[1, 0]) == (-1 / 3, 1 / 3)
     told = told_extremes(["utilisation", "bandwidth", "none"], ["r0", "r1", "r2"], apart)
     assert told.startswith("utilisation: r2 -50%")
 

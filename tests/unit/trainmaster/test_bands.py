@@ -1,5 +1,6 @@
 from trainmaster import bands
-from trainmaster.plan import ParallelAsk, resolve
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
 
 
 def told(*, global_batch: int, **ask: object) -> list[str]:

@@ -20,7 +20,8 @@ from trainmaster.errors import (
     UnavailableError,
     UserError,
 )
-from trainmaster.wire import Batch, Columns, Sync
+from trainmaster.facts import Batch, Columns, Event
+from trainmaster.wire import Sync
 
 
 def client(handler) -> Client:  # type: ignore[no-untyped-def]
@@ -29,6 +30,27 @@ def client(handler) -> Client:  # type: ignore[no-untyped-def]
 
 def answering(status: int, body: object = None) -> Client:
     return client(lambda request: httpx.Response(status, json=body))
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda to: to.post("/v1/runs", {"why": "\udcff"}),
+        lambda to: to.get("/v1/runs", tag="\udcff"),
+    ],
+    ids=["body", "query"],
+)
+def test_bytes_of_the_command_line_that_are_no_text_are_refused_before_they_are_sent(send):
+    with pytest.raises(UserError, match=r"udcff.* holds bytes that are no UTF-8 text"):
+        send(answering(200))
+
+
+def test_an_event_with_a_file_name_that_is_no_utf8_is_told_all_the_same():
+    data = {"because": "no such file: \udcff.txt", "files": ["\ud800"], "\udcfe": math.inf}
+    event = Event(kind="rank_failed", at=datetime(2026, 1, 1, tzinfo=UTC), data=data)
+    told = json.loads(event.encoded())["data"]
+    assert told["because"] == "no such file: \\udcff.txt"
+    assert (told["files"], told["\\udcfe"]) == (["\\ud800"], "Infinity")
 
 
 def test_the_token_is_shown_and_empty_query_values_are_left_out():

@@ -12,10 +12,10 @@ import pytest
 import safetensors
 
 from tests.fakes.checkpoints import Files, readers, seal_over, shard, small_checkpoint, tensor_file
+from trainmaster.checkpoint.export import divided, export
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, ShardEntry, encode
+from trainmaster.checkpoint.weights import Source, Weights
 from trainmaster.errors import IntegrityError, UserError
-from trainmaster.export import divided, export
-from trainmaster.manifest import MANIFEST_NAME, ShardEntry, encode
-from trainmaster.weights import Source, Weights
 
 RANK_0, RANK_1 = "rank-00000.safetensors", "rank-00001.safetensors"
 

@@ -1,12 +1,14 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.checkpoints import small_checkpoint
+from trainmaster.checkpoint.folder import local_path, verify_folder
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.stores import verify_location
 from trainmaster.errors import NotFoundError, UserError
-from trainmaster.folder import local_path, verify_folder
-from trainmaster.manifest import MANIFEST_NAME
 
 
 def write(folder: Path) -> Path:
@@ -62,3 +64,21 @@ def test_a_location_is_a_path_or_a_file_url(tmp_path: Path) -> None:
     for foreign in ("s3://bucket/x", "file://host/x", "http://x/y"):
         with pytest.raises(UserError, match="not a folder of this machine"):
             local_path(foreign)
+
+
+def test_folders_deeper_than_a_path_can_tell_do_not_end_a_verification(tmp_path: Path) -> None:
+    folder = write(tmp_path / "g1-step20")
+    deep = os.open(folder, os.O_RDONLY)
+    name = "d" * 200
+    for _ in range(25):
+        os.mkdir(name, dir_fd=deep)
+        below = os.open(name, os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = below
+    os.close(deep)
+    (folder / name / "extra").touch()
+    report = verify_folder(folder)
+    assert [each.file for each in report.findings] == [f"{name}/extra"]
+    assert report.sound
+    assert verify_location(folder.as_uri()).findings == report.findings
+    shutil.rmtree(folder)

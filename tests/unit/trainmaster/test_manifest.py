@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.checkpoints import seal_over, shard, small_checkpoint
-from trainmaster.consistency import contradiction
+from trainmaster.checkpoint.consistency import contradiction
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, Parent, decode, encode, sha256
 from trainmaster.errors import IntegrityError
-from trainmaster.manifest import MANIFEST_NAME, Parent, decode, encode, sha256
 
 FILE = "rank-00000.safetensors"
 BYTES = small_checkpoint()[MANIFEST_NAME]

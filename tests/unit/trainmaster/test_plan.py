@@ -4,15 +4,8 @@ from hypothesis import strategies as st
 
 from trainmaster import layout
 from trainmaster.errors import SpecError
-from trainmaster.plan import (
-    ParallelAsk,
-    PipelineAsk,
-    Plan,
-    even_split,
-    plan_problems,
-    resolve,
-    workload_problems,
-)
+from trainmaster.plan import ParallelAsk, PipelineAsk, Plan, even_split
+from trainmaster.resolution import plan_problems, resolve, workload_problems
 
 
 def refusals(ask: ParallelAsk, *, num_layers: int = 8, global_batch: int = 64) -> str:

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.tilings import SHAPES, cuts
-from trainmaster.reshard import Run, plan, runs
-from trainmaster.tiling import Box
+from trainmaster.checkpoint.reshard import Run, plan, runs
+from trainmaster.checkpoint.tiling import Box
 
 
 def part_of(whole: np.ndarray, box: Box) -> np.ndarray:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.checkpoints import tensor_file
-from trainmaster.tensor_file import (
+from trainmaster.checkpoint.tensor_file import (
     DATA_ALIGNMENT,
     DTYPE_BYTES,
     HeaderError,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.tilings import tilings
-from trainmaster.tiling import Box, tiling_problem, whole_shape
+from trainmaster.checkpoint.tiling import Box, tiling_problem, whole_shape
 
 
 @given(tiling=tilings())

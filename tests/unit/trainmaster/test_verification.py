@@ -4,10 +4,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.fakes.checkpoints import Files, readers, seal_over, shard, small_checkpoint, tensor_file
-from trainmaster import foreign
+from trainmaster.checkpoint import foreign
+from trainmaster.checkpoint.manifest import BLOCK_BYTES, MANIFEST_NAME, encode, sha256
+from trainmaster.checkpoint.verification import Report, verify
 from trainmaster.errors import UnavailableError
-from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, encode, sha256
-from trainmaster.verification import Report, verify
 
 RANK_0, RANK_1, STATE = "rank-00000.safetensors", "rank-00001.safetensors", "state.json"
 

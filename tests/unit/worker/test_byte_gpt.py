@@ -12,7 +12,7 @@ import torch
 from trainmaster.errors import SpecError
 from trainmaster.plugins import Workload
 from worker.data.text import Corpus
-from worker.workload import build_stage
+from worker.model.workload import build_stage
 from worker.workloads.byte_gpt import NextByteDataset, workload
 
 SMALL = {"layers": 3, "width": 16, "heads": 2, "context": 8}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.clock import askers, best
+from worker.reporting.clock import askers, best
 
 
 def test_the_shortest_round_counts() -> None:

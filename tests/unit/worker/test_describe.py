@@ -46,6 +46,13 @@ class Pair(nn.Module):
         return x, x
 
 
+def greedy(toy: Toy) -> None:
+    def wants_it_all() -> nn.Module:
+        raise MemoryError
+
+    toy.builders[1] = wants_it_all
+
+
 def no_layers(toy: Toy) -> None:
     toy.builders = []
 
@@ -218,6 +225,7 @@ def weightless(toy: Toy) -> None:
 BREAKS = {
     f.__name__: f
     for f in (
+        greedy,
         no_layers,
         no_module,
         running_state,
@@ -270,6 +278,8 @@ def test_it_counts_layers_parameters_and_samples() -> None:
     assert [layer["output_shape"] for layer in info.layers] == [[8], [2]]
     assert [layer["forward_flops"] for layer in info.layers] == [2 * 4 * 8, 2 * 8 * 2]
     assert len(info.code_sha256) == 64
+    assert len(info.environment_sha256 or "") == 64
+    assert "torch" in info.environment
 
 
 @pytest.mark.parametrize(
@@ -313,6 +323,12 @@ def test_it_counts_layers_parameters_and_samples() -> None:
 def test_what_cannot_be_trained_is_told_before_it_is_tried(broken: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         describe(HERE + "toy", {"broken": broken}, "workload")
+
+
+def test_too_little_memory_is_a_problem_of_the_params() -> None:
+    with pytest.raises(SpecError, match="takes more memory than this node has") as caught:
+        describe(HERE + "toy", {"broken": "greedy"}, "workload")
+    assert [each.path for each in caught.value.problems] == ["params"]
 
 
 def test_the_byte_gpt_describes_itself(tmp_path: Any) -> None:

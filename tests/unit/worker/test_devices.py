@@ -28,8 +28,9 @@ def test_an_emulated_kind_computes_on_the_host() -> None:
     assert device.torch_device == HOST
     tensor = torch.ones(2)
     assert device.put(tensor) is tensor
-    assert sum_dtype(HOST) is torch.float64
-    assert sum_dtype(torch.device("cuda", 0)) is torch.float32
+    assert sum_dtype(HOST, "float64") is torch.float64
+    assert sum_dtype(HOST, "float32") is torch.float32
+    assert sum_dtype(torch.device("cuda", 0), "float64") is torch.float32
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -89,6 +89,19 @@ def test_an_emulated_action_begins_when_the_device_was_free() -> None:
     assert pace.rest("forward", 1, started)[0] == started, "a pass begins when it begins"
 
 
+def test_what_leaves_on_the_way_leaves_when_the_device_has_got_there() -> None:
+    pace = Pace(Emulation(layer_time_s=0.01))
+    left: list[float] = []
+
+    def note() -> None:
+        left.append(time.perf_counter())
+
+    began, ended = pace.rest("backward", 2, time.perf_counter(), leaving=[(0.5, note), (1.0, note)])
+    assert ended - began == pytest.approx(0.04)
+    assert began + 0.02 <= left[0] < left[1]
+    assert left[1] >= ended
+
+
 def test_a_message_takes_the_latency_and_its_bytes() -> None:
     assert message_s(Link(latency_ms=20, mbps=8), 1_000_000) == pytest.approx(1.02)
     assert message_s(Link(latency_ms=20), 1_000_000) == pytest.approx(0.02)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.manifest import FileEntry, Manifest, seal, sha256
+from trainmaster.checkpoint.manifest import FileEntry, Manifest, seal, sha256
 from trainmaster.orders import Drill
 from trainmaster.spool import Header, decode
 from worker.emulation import Pace
 from worker.faults import Faults, concerns, flip_bit, poisons
 from worker.launch import Emulation, Inbox
 from worker.orders import InboxFile
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 
 def drill(**fields: object) -> Drill:

@@ -10,11 +10,11 @@ import torch
 import transformers
 
 from tests.unit.trainmaster.cli.command import command
+from trainmaster.checkpoint.stores import open_storage
 from trainmaster.errors import SpecError
 from trainmaster.plugins import WithHuggingFace, Workload
-from trainmaster.stores import open_storage
 from worker.checkpoint.writer import save
-from worker.workload import build_stage
+from worker.model.workload import build_stage
 from worker.workloads.hf_causal_lm import MODEL_TYPES, workload
 
 PATH = "worker.workloads.hf_causal_lm:workload"

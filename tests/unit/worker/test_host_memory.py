@@ -1,5 +1,7 @@
 """What is left of a node's memory."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from worker.host_memory import HostMemory, read
@@ -33,3 +35,13 @@ def test_a_tenth_stays_free() -> None:
     memory = HostMemory(total=1000, available=400)
     assert memory.bears(300)
     assert not memory.bears(301)
+
+
+def test_a_process_can_be_kept_from_the_last_of_it() -> None:
+    wants_all = (
+        "from worker import host_memory as m; m.leave_the_reserve(); bytearray(m.read().total)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", wants_all], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.rstrip().endswith("MemoryError")

@@ -9,8 +9,8 @@ import pytest
 
 from worker.emulation import Pace
 from worker.launch import Emulation
-from worker.meter import Meter
-from worker.pulsefile import PulseFile
+from worker.reporting.meter import Meter
+from worker.reporting.pulsefile import PulseFile
 
 
 def meter_of(folder: Path, **emulation: float) -> Meter:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from trainmaster.layout import leaves_of
-from trainmaster.plan import ParallelAsk, resolve
-from worker.ordered import OrderedSums, cover, covers_of
-from worker.parameters import Held
+from trainmaster.plan import ParallelAsk
+from trainmaster.resolution import resolve
+from worker.gradients.ordered import OrderedSums, cover, covers_of
+from worker.model.parameters import Held
 
 
 def sums_of(leaves: list[int], values: list[float]) -> OrderedSums:

@@ -9,7 +9,7 @@ from trainmaster.spool import Header, decode
 from worker.guard import NO_ORDER
 from worker.launch import Inbox
 from worker.orders import InboxFile, OrderDesk
-from worker.spoolfile import SpoolFile
+from worker.reporting.spoolfile import SpoolFile
 
 
 def write(path: Path, *orders: Order) -> None:

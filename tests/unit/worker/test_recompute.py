@@ -11,9 +11,9 @@ from torch.distributed.pipelining._backward import stage_backward_input, stage_b
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainmaster.cells import RECOMPUTES, Recompute
-from worker.draws import Draws
-from worker.recompute import computed_once, running
-from worker.workload import StageLayers
+from worker.model.draws import Draws
+from worker.model.recompute import computed_once, running
+from worker.model.workload import StageLayers
 
 
 class Counting(TorchDispatchMode):

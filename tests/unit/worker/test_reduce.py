@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from trainmaster.layout import Segment, Stage
-from worker.bucket import Sharing
+from worker.gradients.bucket import Sharing
+from worker.gradients.reduce import Gradients, covered_s, partition
+from worker.gradients.sums import FEW
 from worker.groups import SegmentGroup
-from worker.parameters import Held, part_of, rows_of
-from worker.reduce import Gradients, covered_s, partition
+from worker.model.parameters import Held, part_of, rows_of
 
 ALONE = Sharing(zero=0, num_replicas=1, replica=0)
 
@@ -29,7 +31,16 @@ def parameters_of(*sizes: int) -> list[Held]:
     return found
 
 
-def gradients_of(parameters: list[Held], *, bucket_bytes: int = 1000) -> Gradients:
+IN_PLACE = replace(ALONE, sum_dtype=torch.float32)
+
+
+def gradients_of(
+    parameters: list[Held],
+    *,
+    bucket_bytes: int = 1000,
+    sharing: Sharing = ALONE,
+    holds: bool = False,
+) -> Gradients:
     """Those of one stage on one rank."""
     num_layers = len(parameters)
     alone = SegmentGroup(Segment(0, num_layers, (0,)), None)
@@ -38,8 +49,9 @@ def gradients_of(parameters: list[Held], *, bucket_bytes: int = 1000) -> Gradien
         [Stage(0, 0, num_layers)],
         [alone],
         bucket_bytes=bucket_bytes,
-        sharing=ALONE,
+        sharing=sharing,
         links={},
+        holds=holds,
     )
 
 
@@ -57,21 +69,31 @@ def test_buckets_hold_each_parameter_once_from_the_last_to_the_first_within_thei
         assert sum(before) + after[0] > limit, "no needless cut"
 
 
+def nothing_more(gradients: Gradients, micro_batch: int = 0) -> None:
+    """End a step with a backward that leaves nothing."""
+    with gradients.taking(0, micro_batch, is_last=True):
+        pass
+    gradients.finish()
+
+
 def backward(parameters: list[Held], factor: float) -> None:
     sum((factor * one.parameter.sum() for one in parameters), torch.zeros(())).backward()
 
 
 @pytest.mark.parametrize("bucket_bytes", [1000, 1])
-def test_micro_batches_gather_and_are_published_as_gradients(bucket_bytes: int) -> None:
+@pytest.mark.parametrize("sharing", [ALONE, IN_PLACE])
+def test_micro_batches_gather_and_are_published_as_gradients(
+    bucket_bytes: int, sharing: Sharing
+) -> None:
     parameters = parameters_of(2, 3)
-    gradients = gradients_of(parameters, bucket_bytes=bucket_bytes)
+    gradients = gradients_of(parameters, bucket_bytes=bucket_bytes, sharing=sharing)
     gradients.begin()
-    backward(parameters, 1.0)
-    assert all(one.parameter.grad is None for one in parameters), "added up as they come"
-    gradients.gather(0, 0)
-    gradients.arm(0, 1)
-    backward(parameters, 10.0)
-    gradients.close(0)
+    with gradients.taking(0, 0, is_last=False):
+        backward(parameters, 1.0)
+    if sharing is ALONE:
+        assert all(one.parameter.grad is None for one in parameters), "added up and given back"
+    with gradients.taking(0, 1, is_last=True):
+        backward(parameters, 10.0)
     sync = gradients.finish()
     assert (sync.seconds, sync.num_bytes) == (0.0, 0), "a group of one sends nothing"
     assert gradients.own_norms().squares == pytest.approx({0: 2 * 11.0**2, 1: 3 * 11.0**2})
@@ -79,10 +101,10 @@ def test_micro_batches_gather_and_are_published_as_gradients(bucket_bytes: int) 
     gradients.publish(0.5)
     assert [one.parameter.grad.tolist() for one in parameters] == [[5.5] * 2, [5.5] * 3]
     gradients.begin()
-    assert all(one.parameter.grad is None for one in parameters)
-    gradients.arm(0, 0)
-    gradients.close(0)
-    gradients.finish()
+    assert not any(
+        one.parameter.grad is not None and one.parameter.grad.any() for one in parameters
+    )
+    nothing_more(gradients)
     assert gradients.own_norms().squares == {0: 0.0, 1: 0.0}, "what no backward reached"
 
 
@@ -91,14 +113,57 @@ def summed(factors: list[float]) -> float:
     gradients = gradients_of(parameters)
     gradients.begin()
     for number, factor in enumerate(factors):
-        backward(parameters, factor)
-        gradients.gather(0, number)
-    gradients.arm(0, len(factors))
-    gradients.close(0)
-    gradients.finish()
+        with gradients.taking(0, number, is_last=False):
+            backward(parameters, factor)
+    nothing_more(gradients, len(factors))
     gradients.publish(1.0)
     assert parameters[0].parameter.grad is not None
     return float(parameters[0].parameter.grad)
+
+
+def test_large_gradients_are_taken_as_they_come_and_small_ones_together() -> None:
+    parameters = parameters_of(3, FEW, 2, 2 * FEW)
+    gradients = gradients_of(parameters, bucket_bytes=10**9)
+    gradients.begin()
+    for number in range(2):
+        with gradients.taking(0, number, is_last=False):
+            backward(parameters, number + 1.0)
+            kept = [one.parameter.grad is not None for one in parameters]
+            assert kept == [True, False, True, False]
+    with gradients.taking(0, 2, is_last=False):
+        backward(parameters[1:3], 4.0)  # a micro-batch that does not reach every small one
+    nothing_more(gradients, 3)
+    gradients.publish(1.0)
+    found = [one.parameter.grad for one in parameters]
+    sums = [3.0, 7.0, 7.0, 3.0]
+    for one, gradient, each in zip(parameters, found, sums, strict=True):
+        assert torch.equal(gradient, torch.full(one.shape, each)), one.name
+
+
+def test_float32_sums_lie_where_autograd_adds_them_up() -> None:
+    parameters = parameters_of(2, FEW)
+    gradients = gradients_of(parameters, bucket_bytes=10**9, sharing=IN_PLACE)
+    gradients.begin()
+    for number in range(3):
+        with gradients.taking(0, number, is_last=number == 2):
+            places = {one.parameter.grad.data_ptr() for one in parameters}
+            backward(parameters, 0.1)
+    gradients.finish()
+    gradients.publish(1.0)
+    tenths = torch.tensor(0.1) + torch.tensor(0.1) + torch.tensor(0.1)
+    for one in parameters:
+        assert torch.equal(one.parameter.grad, tenths.expand(one.shape)), "added in float32"
+    assert {one.parameter.grad.data_ptr() for one in parameters} == places, "nothing was copied"
+
+
+def test_sums_in_float32_of_large_values_have_a_finite_norm() -> None:
+    parameters = parameters_of(4)
+    gradients = gradients_of(parameters, sharing=IN_PLACE)
+    gradients.begin()
+    with gradients.taking(0, 0, is_last=True):
+        backward(parameters, 1e30)
+    gradients.finish()
+    assert gradients.own_norms().squares[0] == pytest.approx(4e60)
 
 
 @given(order=st.permutations([1e8, 1.0, -1e8, 3e-7, -1.0]))
@@ -111,11 +176,9 @@ def filled(values: list[float], times: int = 1, factor: float = 1.0) -> Gradient
     gradients = gradients_of(parameters)
     gradients.begin(factor)
     for number in range(times):
-        parameters[0].parameter.grad = torch.tensor(values)
-        gradients.gather(0, number)
-    gradients.arm(0, times)
-    gradients.close(0)
-    gradients.finish()
+        with gradients.taking(0, number, is_last=False):
+            parameters[0].parameter.grad = torch.tensor(values)
+    nothing_more(gradients, times)
     return gradients
 
 
@@ -131,11 +194,9 @@ def test_parameters_of_any_dtype_are_summed_and_rounded_once(dtype: torch.dtype)
     gradients.begin()
     for number, value in enumerate((1.0, math.inf, -math.inf, 0.001953125)):
         finite = value if math.isfinite(value) else 0.0
-        parameter.grad = torch.tensor([finite, 1.0, value]).to(dtype)
-        gradients.gather(0, number)
-    gradients.arm(0, 4)
-    gradients.close(0)
-    gradients.finish()
+        with gradients.taking(0, number, is_last=False):
+            parameter.grad = torch.tensor([finite, 1.0, value]).to(dtype)
+    nothing_more(gradients, 4)
     assert gradients.own_norms().num_non_finite == 1, "infinities of both signs"
     gradients.publish(0.5)
     assert parameter.grad is not None
@@ -159,9 +220,8 @@ def test_what_another_rank_speaks_for_is_not_counted_twice() -> None:
     silent = Held(one.name, one.parameter, one.local, one.offset, one.shape, counts=False)
     gradients = gradients_of([silent])
     gradients.begin()
-    gradients.arm(0, 0)
-    backward([silent], 2.0)
-    gradients.close(0)
+    with gradients.taking(0, 0, is_last=True):
+        backward([silent], 2.0)
     gradients.finish()
     assert gradients.own_norms().squares == {0: 0.0}
 
@@ -185,3 +245,18 @@ def test_seconds_that_several_spans_cover_count_once() -> None:
     assert covered_s([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (5.5, 5.6)]) == 4.0
     assert covered_s([(2.0, 1.0)]) == 0.0, "what had not begun by then"
     assert covered_s([]) == 0.0
+
+
+def test_buckets_that_are_held_leave_as_their_layers_are_done() -> None:
+    parameters = parameters_of(3, 3, 3, 3)
+    gradients = gradients_of(parameters, bucket_bytes=2 * 3 * 8, holds=True)
+    gradients.begin()
+    with gradients.taking(0, 0, is_last=True) as departures:
+        backward(parameters, 1.0)
+    assert [share for share, _ in departures] == [0.5, 1.0], "two layers to a bucket, last first"
+    assert not any(bucket.has_left for bucket in gradients.buckets)
+    for _, send in departures:
+        send()
+    gradients.finish()
+    gradients.publish(1.0)
+    assert all(one.parameter.grad.tolist() == [1.0] * 3 for one in parameters)

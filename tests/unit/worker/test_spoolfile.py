@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainmaster.spool import Header, decode
-from worker.spoolfile import CATCH_UP_FRAMES, MAX_TEXT_CHARS, SpoolFile
+from worker.reporting.spoolfile import CATCH_UP_FRAMES, MAX_TEXT_CHARS, SpoolFile
 
 HEADER = Header("r/1/0", ("loss", "lr"))
 

@@ -9,10 +9,10 @@ import pytest
 
 from trainmaster.metrics import STEP_METRIC_NAMES
 from trainmaster.spool import Header, decode, is_missing
+from worker.gradients.reduce import Synchronisation
 from worker.guard import NO_ORDER, Status
-from worker.reduce import Synchronisation
-from worker.spoolfile import SpoolFile
-from worker.telemetry import (
+from worker.reporting.spoolfile import SpoolFile
+from worker.reporting.telemetry import (
     MEMORY_EVERY_S,
     Memory,
     MemoryMeter,

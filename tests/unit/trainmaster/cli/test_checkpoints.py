@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.checkpoints import small_checkpoint
 from tests.unit.trainmaster.cli.command import command
-from trainmaster.manifest import MANIFEST_NAME
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
 
 SPEC = {"name": "alpha", "workload": "worker.workloads.byte_gpt:workload"}
 
@@ -48,8 +48,52 @@ def test_weights_of_an_id_are_found_where_the_control_plane_says(tmp_path: Path)
     assert "quarantined: a digest differs" in done.stderr
 
 
+def test_weights_of_two_folders_are_compared_with_no_control_plane(tmp_path: Path) -> None:
+    first = write(tmp_path / "r1/g1-step20", fill=1)
+    second = write(tmp_path / "r2/g1-step30", fill=3, step=30)
+    done = command("compare", first, second, "--json")
+    assert done.status == 0, done.stderr
+    assert done.api.asked == []
+    assert (done.json["whole"]["elements"], done.json["whole"]["changed"]) == (14, 9)
+    assert [each["name"] for each in done.json["tensors"]] == ["a", "b"]
+    told = command("compare", first, second)
+    assert [word for word in told.stdout.split() if word == "all"] == ["all"]
+
+
+def test_a_comparison_with_weights_that_are_not_finite_names_the_layer() -> None:
+    figures = {"elements": 2, "changed": 1, "norm": 1.0, "other_norm": 1.0, "difference_norm": 0.0}
+    figures |= {"relative_difference": 0.0, "largest_difference": 0.0, "not_finite": 0}
+    whole = {**figures, "other_not_finite": 1}
+    found = {"state": "applied", "ok": True, "whole": whole, "without_counterpart": 0}
+    found["layers"] = [{**whole, "layer": 3, "tensors": 1}, {**figures, "layer": 4, "tensors": 1}]
+    answers = {"POST /v1/checkpoints/r1-g1-s20/compare/r1-g1-s30": [found]}
+    done = command("compare", "r1-g1-s20", "r1-g1-s30", answers=answers)
+    assert done.status == 0, done.stderr
+    assert "1 numbers of the other are not finite (layer 3)" in done.stderr
+
+
+def test_two_ids_are_compared_by_a_node_and_what_it_found_wrong_is_told() -> None:
+    answers = {
+        "POST /v1/checkpoints/r1-g1-s20/compare/r1-g1-s30": [
+            {"id": "chore-1", "kind": "compare", "state": "pending"}
+        ],
+        "GET /v1/requests/chore-1": [
+            {
+                "id": "chore-1",
+                "kind": "compare",
+                "state": "applied",
+                "ok": False,
+                "findings": [{"message": "rank-00000.safetensors: block 3: expected a, seen b"}],
+            }
+        ],
+    }
+    done = command("compare", "r1-g1-s20", "r1-g1-s30", answers=answers)
+    assert done.status == 1
+    assert "could not be compared: rank-00000.safetensors: block 3" in done.stderr
+
+
 def _sha(folder: Path) -> str:
-    from trainmaster.manifest import sha256
+    from trainmaster.checkpoint.manifest import sha256
 
     return sha256((folder / MANIFEST_NAME).read_bytes())
 

@@ -46,6 +46,22 @@ def test_every_problem_is_told_at_once_with_its_line_and_nothing_is_sent(tmp_pat
     assert lines[1].startswith(f"{path}:4: train.steps: ")
 
 
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (SPEC.encode("utf-16"), "1: (document): is not a text file: byte 0 is not UTF-8"),
+        (b"name: a\nworkload: \xe9\n", "2: (document): is not a text file: byte 18"),
+        (b"#" * (9 << 20), "1: (document): has more than 8 MiB"),
+    ],
+)
+def test_what_is_no_text_is_told_like_any_problem(tmp_path: Path, data: bytes, told: str):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(data)
+    done = command("submit", path)
+    assert (done.status, done.stdout, done.api.asked) == (2, "", [])
+    assert done.stderr.startswith(f"{path}:{told}")
+
+
 def test_problems_that_the_control_plane_finds_get_the_lines_of_the_file(spec: Path):
     refusal = SpecError([Problem("parallel.replicas", "16 micro-batches\nfor 3 replicas")])
     done = command("submit", spec, answers={"POST /v1/runs": [refusal]})

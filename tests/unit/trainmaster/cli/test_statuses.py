@@ -83,3 +83,10 @@ def test_an_id_cannot_leave_its_segment_of_the_path():
 def test_an_empty_list_is_an_empty_array_and_a_sentence(words, path):
     assert command(*words, "--json", answers={f"GET {path}": [[]]}).json == []
     assert command(*words, answers={f"GET {path}": [[]]}).stdout.strip()
+
+
+def test_events_stand_in_the_order_in_which_things_happened():
+    late = {"id": 1, "at": "2030-01-01T00:00:01Z", "kind": "rank_ready"}
+    early = {"id": 2, "at": "2030-01-01T00:00:00.5Z", "kind": "rank_started"}
+    done = command("events", "r1", "--json", answers={"GET /v1/runs/r1/events": [[late, early]]})
+    assert done.json == [early, late]

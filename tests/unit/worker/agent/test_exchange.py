@@ -6,7 +6,8 @@ from concurrent.futures import Executor, Future
 from datetime import UTC, datetime
 
 from trainmaster.errors import ForbiddenError, TrainmasterError, UnavailableError, UserError
-from trainmaster.wire import PROTOCOL_VERSION, Batch, Sync, SyncReply
+from trainmaster.facts import Batch
+from trainmaster.wire import PROTOCOL_VERSION, Sync, SyncReply
 from worker.agent.exchange import (
     FULL_BYTES,
     LONGEST_BACKOFF_S,
@@ -40,6 +41,9 @@ class Plane:
         if self.trouble is not None:
             raise self.trouble
         return SyncReply(protocol=self.protocol, cursors=self.cursors, next_sync_s=self.next_sync_s)
+
+    def link_token(self, node: str) -> str:
+        raise NotImplementedError(f"{node} measures nothing here")
 
 
 MESSAGE = Sync(

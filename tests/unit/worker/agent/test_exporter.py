@@ -117,6 +117,28 @@ def test_a_new_generation_takes_the_place_of_the_old_one():
     assert shown(exporter).get_sample_value("trainmaster_loss", labels()) is None
 
 
+def test_a_rank_has_so_many_series_and_no_more_however_long_it_trains():
+    exporter = make()
+    row = (3.0, 1.0, 64.0, 0.3, 4.0, 1e6)
+
+    def num_series() -> int:
+        return sum(len(metric.samples) for metric in exporter.collect())
+
+    nothing = num_series()
+    exporter.begin(record(), 0.0)
+    exporter.take("r/1/0", frames(row))
+    one = num_series()
+    assert one - nothing <= 60
+    exporter.take("r/1/0", frames(*[row] * 500))
+    assert num_series() == one
+    exporter.begin(record(generation=2), 0.0)
+    exporter.take("r/2/0", frames(row))
+    assert num_series() == one
+    exporter.begin(record(1), 0.0)
+    exporter.take("r/1/1", frames(row))
+    assert num_series() - one <= one - nothing
+
+
 def test_a_m11_totals_never_decrease_when_a_rank_is_killed_and_begins_again():
     exporter = make()
     seen: list[tuple[float | None, ...]] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainmaster.errors import UnavailableError
+from trainmaster.errors import IntegrityError, UnavailableError
 from worker.agent.jobs import Jobs
 from worker.checkpoint.writer import Saved, save
 from worker.storage import open_storage
@@ -56,6 +56,21 @@ def test_a_scrub_tells_what_a_verification_tells(saved: Saved) -> None:
     slow = Jobs().scrub({**args, "bytes_per_s": 1 << 40})
     assert slow == Jobs().verify(args)
     assert slow["sound"]
+
+
+def test_a_checkpoint_is_compared_with_another(saved: Saved) -> None:
+    job = Jobs().of("compare")
+    assert job is not None
+    both = {
+        "location": saved.location,
+        "manifest_sha256": saved.manifest_sha256,
+        "other_location": saved.location,
+        "other_manifest_sha256": saved.manifest_sha256,
+    }
+    told = job(both)
+    assert (told["whole"]["norm"], told["whole"]["changed"]) == (10, 0)
+    with pytest.raises(IntegrityError, match="not the manifest that was committed"):
+        job({**both, "other_manifest_sha256": "sha256:" + "0" * 64})
 
 
 def test_an_agent_that_ends_leaves_a_long_job_to_another_try(saved: Saved, tmp_path: Path) -> None:

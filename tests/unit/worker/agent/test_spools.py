@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainmaster.errors import IntegrityError
+from trainmaster.facts import Batch, Event
 from trainmaster.spool import MISSING, Header, encode_event, encode_header, encode_row
-from trainmaster.wire import Batch, Event
 from worker.agent.journal import Journal, journal_events, journal_files
 from worker.agent.spools import COSTLY_SHARE, MAX_REFUSALS, STREAM_BYTES, SpoolReader, Spools
 
@@ -182,11 +182,23 @@ def test_a_frame_larger_than_the_bound_is_read_whole(tmp_path: Path):
     assert frames.end_offset == path.stat().st_size
 
 
-def test_what_stands_before_damage_is_sent_and_damage_holds_nothing_up(tmp_path: Path):
+def test_damage_is_passed_over_and_told(tmp_path: Path):
     path = tmp_path / "s"
     data = bytearray(spool_of(path, 5))
     data[-len(row(5)) - 3] ^= 1
     path.write_bytes(data)
+    spools, cursors = Spools(), {}
+    spools.add("r/1/0", path, cursor=0, tail=True)
+    assert steps_of(store(spools, cursors)) == [1, 2, 3]
+    assert steps_of(store(spools, cursors)) == [5]
+    assert "damaged" in spools.damaged()["r/1/0"]
+    assert spools.settled("r/1/0")
+    assert [len(frames.rows) for _, frames in spools.tail()] == [3, 1]
+
+
+def test_damage_at_the_end_holds_nothing_up_until_something_follows_it(tmp_path: Path):
+    path = tmp_path / "s"
+    path.write_bytes(spool_of(path, 3) + b"\xff" * 5000)
     spools, cursors = Spools(), {}
     spools.add("r/1/0", path, cursor=0, tail=True)
     assert steps_of(store(spools, cursors)) == [1, 2, 3]
@@ -197,6 +209,11 @@ def test_what_stands_before_damage_is_sent_and_damage_holds_nothing_up(tmp_path:
     assert list(spools.tail()) == []
     with pytest.raises(IntegrityError):
         SpoolReader(path).read(cursors["r/1/0"], 1000)
+    with path.open("ab") as file:
+        file.write(row(4) + row(5))
+    assert not spools.settled("r/1/0")
+    assert steps_of(store(spools, cursors) + store(spools, cursors)) == [4, 5]
+    assert sum(len(frames.rows) for _, frames in spools.tail()) == 2
 
 
 def test_a_refused_stream_holds_nothing_up_for_ever(tmp_path: Path):

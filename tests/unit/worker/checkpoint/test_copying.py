@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from trainmaster.checkpoint.stores import open_location, verify_location
 from trainmaster.errors import ConflictError, IntegrityError, UnavailableError
-from trainmaster.stores import open_location, verify_location
 from worker.checkpoint.copying import copy_checkpoint
 from worker.checkpoint.pace import Pace
 from worker.checkpoint.writer import Saved, save

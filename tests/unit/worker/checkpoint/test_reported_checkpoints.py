@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.fakes.checkpoints import seal_over, shard, small_checkpoint, tensor_file
+from trainmaster.checkpoint.folder import verify_folder
+from trainmaster.checkpoint.manifest import MANIFEST_NAME, decode, encode
+from trainmaster.checkpoint.stores import open_storage
 from trainmaster.errors import IntegrityError
-from trainmaster.folder import verify_folder
-from trainmaster.manifest import MANIFEST_NAME, decode, encode
-from trainmaster.stores import open_storage
 from worker.checkpoint.reader import open_checkpoint
 from worker.checkpoint.writer import save
 from worker.training_state import refuse_counters_ahead

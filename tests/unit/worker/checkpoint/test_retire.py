@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.checkpoints import small_checkpoint
+from trainmaster.checkpoint.manifest import MANIFEST_NAME
 from trainmaster.errors import UserError
-from trainmaster.manifest import MANIFEST_NAME
 from worker.checkpoint.retire import retire
 
 
@@ -69,7 +69,8 @@ def test_what_is_no_location_is_refused(location: str) -> None:
 
 def test_the_agents_part_of_checkpoints_does_not_import_torch() -> None:
     modules = (
-        "worker.checkpoint.retire, worker.storage.local, trainmaster.stores, trainmaster.folder"
+        "worker.checkpoint.retire, worker.storage.local, "
+        "trainmaster.checkpoint.stores, trainmaster.checkpoint.folder"
     )
     program = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[4])

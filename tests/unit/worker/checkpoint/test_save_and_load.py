@@ -14,14 +14,21 @@ import torch
 
 from tests.fakes.checkpoints import seal_over, shard
 from tests.fakes.storage import HauntedStorage
+from trainmaster.checkpoint.folder import verify_folder
+from trainmaster.checkpoint.manifest import (
+    BLOCK_BYTES,
+    MANIFEST_NAME,
+    Parent,
+    decode,
+    encode,
+    sha256,
+)
+from trainmaster.checkpoint.stores import verify_location
 from trainmaster.errors import ConflictError, IntegrityError, UnavailableError, UserError
-from trainmaster.folder import verify_folder
-from trainmaster.manifest import BLOCK_BYTES, MANIFEST_NAME, Parent, decode, encode, sha256
 from trainmaster.storage import Storage
-from trainmaster.stores import verify_location
 from worker.checkpoint.peers import CheckpointWriteError, NonFiniteStateError
 from worker.checkpoint.reader import (
-    MAX_BUFFERED_BLOCKS,
+    MAX_BUFFERED_BYTES,
     CheckpointMismatchError,
     open_checkpoint,
 )
@@ -160,7 +167,17 @@ def test_a_restore_holds_the_share_and_a_bounded_buffer_and_reads_no_more(storag
         index = tuple(map(slice, share.box.offset, share.box.end))
         assert torch.equal(share.tensor, whole[index])
         assert loaded.read_bytes <= blocks * BLOCK_BYTES
-        assert peak_bytes < (MAX_BUFFERED_BLOCKS + 1) * BLOCK_BYTES
+        assert peak_bytes < MAX_BUFFERED_BYTES + BLOCK_BYTES
+
+
+def test_columns_of_a_matrix_that_is_longer_than_a_block(storage: Storage) -> None:
+    whole = torch.arange(4200 * 1001, dtype=torch.float32).view(4200, 1001)
+    assert whole.numel() * 4 > BLOCK_BYTES, "some row lies in two blocks"
+    saved = save_alone(storage, {"model/w": whole})
+    assert saved.location is not None
+    columns = Shard(torch.zeros(4100, 7), (50, 990), (4200, 1001))
+    open_checkpoint(storage, saved.location, manifest_sha256=None).load({"model/w": columns})
+    assert torch.equal(columns.tensor, whole[50:4150, 990:997])
 
 
 def test_a_damaged_block_is_not_noticed_by_one_who_does_not_read_it(
@@ -308,9 +325,10 @@ def test_a_death_ahead_of_any_operation_leaves_a_whole_checkpoint_or_none(tmp_pa
     assert outcomes == sorted(outcomes)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_writing() -> None:
+def test_a_folder_that_cannot_be_made_is_an_error_of_writing(tmp_path: Path) -> None:
+    (tmp_path / "occupied").write_text("a file where a folder should be")
     with pytest.raises(CheckpointWriteError, match="g1-step20 was not written"):
-        save_alone(open_storage("file:///proc/none/run"), {"model/x": torch.ones(3)})
+        save_alone(open_storage(f"file://{tmp_path}/occupied/run"), {"model/x": torch.ones(3)})
 
 
 def test_parts_that_do_not_make_a_whole_are_our_own_fault(storage: Storage, tmp_path: Path) -> None:

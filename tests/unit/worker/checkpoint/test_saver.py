@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.fakes.storage import HauntedStorage
-from trainmaster.folder import verify_folder
+from trainmaster.checkpoint.folder import verify_folder
 from trainmaster.storage import Storage
 from worker.checkpoint.memory import MemoryTier
 from worker.checkpoint.part import Copies

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from trainmaster.manifest import BLOCK_BYTES
+from trainmaster.checkpoint.manifest import BLOCK_BYTES
 from worker.checkpoint.stream import DigestedBlocks, blocks
 
 

@@ -17,9 +17,9 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
+from trainmaster.checkpoint.folder import verify_folder
+from trainmaster.checkpoint.stores import open_storage
 from trainmaster.errors import UserError
-from trainmaster.folder import verify_folder
-from trainmaster.stores import open_storage
 from worker.checkpoint.reader import open_checkpoint
 from worker.importer.conversion import convert
 

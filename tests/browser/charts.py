@@ -1,0 +1,46 @@
+"""What tests and the bench do with the charts of a run, as a person would."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, Page
+
+LOSS = 'figure[data-panel="loss"]'
+LINE = f"{LOSS} .scatterlayer .trace path.js-line"
+_COUNT_FRAMES = f"""() => {{
+  window.seen = {{ frames: 0, blank: 0 }};
+  const look = () => {{
+    window.seen.frames += 1;
+    const path = document.querySelector('{LINE}');
+    if (!path || !path.getAttribute("d")) window.seen.blank += 1;
+    requestAnimationFrame(look);
+  }};
+  requestAnimationFrame(look);
+}}"""
+
+
+def loss_chart(page: Page) -> Locator:
+    """Return where the loss takes the mouse."""
+    return page.locator(f"{LOSS} .nsewdrag.drag").first
+
+
+def draw_zoom(page: Page) -> None:
+    """Draw over the middle of the loss; the zoom comes when the mouse is let go."""
+    plot = loss_chart(page)
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.3, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=8)
+
+
+def count_frames(page: Page) -> None:
+    """Begin to count frames, and those in which the loss has no line."""
+    page.evaluate(_COUNT_FRAMES)
+
+
+def frames_seen(page: Page) -> dict[str, int]:
+    """Return how many `frames` were drawn since `count_frames`, and how many were `blank`."""
+    found: dict[str, int] = page.evaluate("window.seen")
+    return found
