@@ -10,7 +10,7 @@ FAST := $(BESIDE) and not postgres and not slow
 # With arguments of yours a part may have nothing to run, which pytest tells as 5.
 NONE_OK := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption campaign-drills campaign-planner check fmt docs lock bench-ingest bench-restore bench-fleet bench-bubble bench-monitoring clean
+.PHONY: help setup run lint test test-gpu matrix campaign-control campaign-corruption campaign-drills campaign-planner check fmt docs lock bench-ingest bench-restore bench-fleet bench-bubble bench-dashboard bench-monitoring clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ bench-rules: setup ## what judging costs: a back-test of a million steps, a turn
 
 bench-fleet: setup ## thousands of simulated agents against two control planes (docs/bench.md)
 	$(BIN)/python -m bench.fleet --out test-results/bench $(BENCH_ARGS)
+
+bench-dashboard: setup ## the dashboard in Chromium: how soon it answers, what viewers cost (docs/bench.md)
+	$(BIN)/python -m bench.dashboard --out test-results/bench $(BENCH_ARGS)
 
 bench-bubble: setup ## the bubble of emulated pipelines beside its formula (docs/bench.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m bench.runtime.bubble $(BENCH_ARGS)

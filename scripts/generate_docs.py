@@ -47,8 +47,8 @@ EXPORTERS = (
     ("agent", "worker/agent/exporter.py"),
     ("agent", "worker/agent/device_metrics.py"),
     ("agent", "worker/agent/vitals.py"),
-    ("control", "control/exporter.py"),
-    ("control", "control/process_metrics.py"),
+    ("control", "control/prometheus/exporter.py"),
+    ("control", "control/prometheus/process_metrics.py"),
     ("dashboard", "dashboard/vitals.py"),
 )
 
