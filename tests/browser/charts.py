@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from playwright.sync_api import Locator, Page
 
 LOSS = 'figure[data-panel="loss"]'
@@ -16,6 +18,25 @@ _COUNT_FRAMES = f"""() => {{
   }};
   requestAnimationFrame(look);
 }}"""
+
+
+def until(page: Page, expression: str, timeout_ms: float | None = None) -> None:
+    """Wait until the JavaScript `expression` holds.
+
+    A chart that is drawn anew is gone for a moment: what cannot be read then does not hold.
+    """
+    page.wait_for_function(
+        f"() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }}",
+        timeout=timeout_ms,
+    )
+
+
+def read(page: Page, expression: str) -> Any:
+    """Return the value of the JavaScript `expression`, as soon as it can be read."""
+    found = page.wait_for_function(
+        f"() => {{ try {{ return {{ value: {expression} }} }} catch {{ return null }} }}"
+    )
+    return found.json_value()["value"]
 
 
 def loss_chart(page: Page) -> Locator:

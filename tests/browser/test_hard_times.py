@@ -4,6 +4,7 @@ while somebody types, two tabs, and rows that arrive under the pointer.
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.charts import read
 from tests.browser.conftest import log_in
 from tests.fakes.control_api import TOKEN, FakeControl
 from tests.fakes.control_run import FakeRun
@@ -18,9 +19,10 @@ def test_values_that_are_not_finite_are_gaps_with_a_mark_that_names_them(
         run.infinite_steps = frozenset({180})
     log_in(page, dashboard_url, TOKEN, "/run?run=r1")
     expect(page.locator('figure[data-panel="loss"] .plot-container')).to_be_visible()
-    told = page.evaluate(
+    told = read(
+        page,
         """document.querySelector('figure[data-panel="loss"] .tm-plot').data
-        .filter(trace => Array.isArray(trace.text)).flatMap(trace => trace.text)"""
+        .filter(trace => Array.isArray(trace.text)).flatMap(trace => trace.text)""",
     )
     assert any("+INF" in each for each in told)
     assert any("NaN" in each for each in told)

@@ -4,6 +4,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.charts import until
 from tests.browser.conftest import log_in, wait_for
 from tests.fakes.control_api import TOKEN, FakeControl
 
@@ -17,9 +18,9 @@ def test_runs_are_compared_by_an_address(
     page.get_by_role("radio", name="tokens").click()
     farthest = """() => Math.max(...document.querySelector('figure[data-panel="loss"] .tm-plot')
         ._fullData.flatMap(trace => [...trace.x]))"""
-    page.wait_for_function(f"({farthest})() === 400 * 4096")
+    until(page, f"({farthest})() === 400 * 4096")
     page.get_by_role("radio", name="time since the start").click()
-    page.wait_for_function(f"({farthest})() < 1")
+    until(page, f"({farthest})() < 1")
     assert "axis=elapsed" in page.url
     page.locator('tr[data-id="r3"] a').click()
     expect(page.locator("h1.tm-title")).to_have_text("done one")

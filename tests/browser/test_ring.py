@@ -10,6 +10,7 @@ import pytest
 import yaml
 from playwright.sync_api import Page, expect
 
+from tests.browser.charts import read, until
 from tests.scenarios.ring import OAK, Ring, free_port, tiny
 
 LOSS = 'figure[data-panel="loss"]'
@@ -49,9 +50,10 @@ def state_is(page: Page, state: str, minutes: float = 2) -> None:
 
 def lines(page: Page) -> dict[str, list[float]]:
     """Return the steps of each line of the loss chart by its name."""
-    found: dict[str, list[float]] = page.evaluate(
+    found: dict[str, list[float]] = read(
+        page,
         f"""Object.fromEntries((document.querySelector('{LOSS} .tm-plot')?._fullData ?? [])
-        .filter(trace => trace.mode === 'lines').map(trace => [trace.name, [...trace.x]]))"""
+        .filter(trace => trace.mode === 'lines').map(trace => [trace.name, [...trace.x]]))""",
     )
     return found
 
@@ -81,14 +83,16 @@ def test_login_submit_watch_pause_resume_restore_finish(
 
     # It moves, without the page being loaded again.
     state_is(page, "running")
-    page.wait_for_function(
+    until(
+        page,
         f"(document.querySelector('{LOSS} .tm-plot')?._fullData?.[0]?.x?.length ?? 0) > 1",
-        timeout=2 * MINUTE_MS,
+        timeout_ms=2 * MINUTE_MS,
     )
     seen = max(lines(page)["this run"])
-    page.wait_for_function(
+    until(
+        page,
         f"Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData[0].x) > {seen}",
-        timeout=MINUTE_MS,
+        timeout_ms=MINUTE_MS,
     )
 
     press(page, "Pause")
@@ -119,17 +123,19 @@ def test_login_submit_watch_pause_resume_restore_finish(
     expect(dialog).to_be_hidden()
     is_applied(page, "Restore")
     state_is(page, "running")
-    page.wait_for_function(
+    until(
+        page,
         f"""document.querySelector('{LOSS} .tm-plot')._fullData
         .some(trace => trace.name === 'abandoned')""",
-        timeout=MINUTE_MS,
+        timeout_ms=MINUTE_MS,
     )
 
     page.get_by_text("Events", exact=True).click()
     expect(page.locator("table.tm-table")).to_contain_text("skipped")
 
     state_is(page, "succeeded", minutes=8)
-    page.wait_for_function(
+    until(
+        page,
         f"Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData[0].x) === 600",
-        timeout=MINUTE_MS,
+        timeout_ms=MINUTE_MS,
     )

@@ -6,15 +6,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.charts import LOSS, count_frames, draw_zoom, frames_seen, loss_chart
+from tests.browser.charts import LOSS, count_frames, draw_zoom, frames_seen, loss_chart, read, until
 from tests.browser.conftest import log_in
 from tests.browser.opening import open_run
 from tests.fakes.control_api import TOKEN, FakeControl
 
 
 def x_range(page: Page, panel: str = "loss") -> list[float]:
-    found: list[float] = page.evaluate(
-        f"document.querySelector('figure[data-panel={panel}] .tm-plot')._fullLayout.xaxis.range"
+    found: list[float] = read(
+        page,
+        f"document.querySelector('figure[data-panel={panel}] .tm-plot')._fullLayout.xaxis.range",
     )
     return found
 
@@ -24,7 +25,7 @@ NEWEST_X = f"""Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData
 
 
 def newest_x(page: Page) -> float:
-    found: float = page.evaluate(NEWEST_X)
+    found: float = read(page, NEWEST_X)
     return found
 
 
@@ -38,19 +39,20 @@ def test_charts_keep_their_zoom_while_new_points_arrive(
 ) -> None:
     open_run(page, dashboard_url)
     whole = x_range(page)
-    page.evaluate(f"document.querySelector('{LOSS} .tm-plot').dataset.mine = 'yes'")
+    read(page, f"document.querySelector('{LOSS} .tm-plot').dataset.mine = 'yes'")
     zoom(page)
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}"
+    until(
+        page,
+        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}",
     )
     zoomed = x_range(page)
     for come_to in ("200", "210", "220"):
         control.advance("r1")
         expect(page.locator(".tm-facts")).to_contain_text(f"{come_to} / 400")
     assert x_range(page) == pytest.approx(zoomed)
-    assert page.evaluate(f"document.querySelector('{LOSS} .tm-plot').dataset.mine") == "yes"
+    assert read(page, f"document.querySelector('{LOSS} .tm-plot').dataset.mine") == "yes"
     loss_chart(page).dblclick()
-    page.wait_for_function(f"{NEWEST_X} >= 220")
+    until(page, f"{NEWEST_X} >= 220")
 
 
 def test_a_zoom_is_read_anew_with_exact_figures_and_can_be_sent_to_others(
@@ -61,13 +63,14 @@ def test_a_zoom_is_read_anew_with_exact_figures_and_can_be_sent_to_others(
     expect(figures).to_be_hidden()
     zoom(page)
     expect(figures).to_contain_text("lowest")
-    page.wait_for_function("location.search.includes('steps=')")
+    until(page, "location.search.includes('steps=')")
     window = parse_qs(urlsplit(page.url).query)["steps"][0]
     first, last = (int(step) for step in window.split("-"))
     assert 1 < first < last < 190
-    shown = page.evaluate(
+    shown = read(
+        page,
         f"""document.querySelector('{LOSS} .tm-plot')._fullData
-        .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])"""
+        .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])""",
     )
     assert min(shown) >= first
     assert max(shown) <= last
@@ -78,7 +81,7 @@ def test_a_zoom_is_read_anew_with_exact_figures_and_can_be_sent_to_others(
     assert str(low) < str(high)
     loss_chart(page).dblclick()
     expect(figures).to_be_hidden()
-    page.wait_for_function("!location.search.includes('steps=')")
+    until(page, "!location.search.includes('steps=')")
 
 
 def test_pointing_at_one_chart_tells_the_same_step_in_the_others(
@@ -99,20 +102,20 @@ def test_one_zoom_moves_all_charts_and_a_double_click_shows_all_again(
     open_run(page, dashboard_url)
     whole = x_range(page)
     zoom(page)
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}"
+    until(
+        page,
+        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] > {whole[0] + 20}",
     )
     zoomed = x_range(page)
     for panel in ("grad_norm", "utilization_ratio"):
-        page.wait_for_function(
+        until(
+            page,
             f"""document.querySelector('figure[data-panel={panel}] .tm-plot')
-            ._fullLayout.xaxis.range[0] > {whole[0] + 20}"""
+            ._fullLayout.xaxis.range[0] > {whole[0] + 20}""",
         )
         assert x_range(page, panel) == pytest.approx(zoomed)
     loss_chart(page).dblclick()
-    page.wait_for_function(
-        f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] < 5"
-    )
+    until(page, f"document.querySelector('{LOSS} .tm-plot')._fullLayout.xaxis.range[0] < 5")
 
 
 def test_no_frame_is_blank_while_charts_update(
@@ -123,9 +126,10 @@ def test_no_frame_is_blank_while_charts_update(
     before = newest_x(page)
     for _ in range(3):
         control.advance("r1")
-        page.wait_for_function(
+        until(
+            page,
             f"""Math.max(...document.querySelector('{LOSS} .tm-plot')._fullData
-            .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])) > {before}"""
+            .filter(trace => trace.mode === 'lines').flatMap(trace => [...trace.x])) > {before}""",
         )
         before = newest_x(page)
     seen = frames_seen(page)
@@ -146,9 +150,10 @@ def test_the_abandoned_branch_is_grey_beside_the_surviving_one(
     page: Page, dashboard_url: str, control: FakeControl
 ) -> None:
     open_run(page, dashboard_url)
-    names: list[Any] = page.evaluate(
+    names: list[Any] = read(
+        page,
         f"""document.querySelector('{LOSS} .tm-plot')._fullData
-        .filter(trace => trace.mode === 'lines').map(trace => [trace.name, trace.line.color])"""
+        .filter(trace => trace.mode === 'lines').map(trace => [trace.name, trace.line.color])""",
     )
     assert [name for name, _ in names] == ["this run", "abandoned"]
     assert names[1][1] == "#8A94A3"
