@@ -15,6 +15,7 @@ from bench.checkpoint.state import MIB
 from bench.conditions import conditions
 from bench.spread import Spread
 from bench.telling import tell
+from worker.agent.settings import LIBRARY_TUNING
 
 BESIDE = (
     *("memcpy_s", "raw_write_s", "raw_write_cpu_s"),
@@ -61,6 +62,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a file for the JSON")
     given = parser.parse_args()
     told: dict[str, Any] = {"conditions": conditions(["torch"])}
+    os.environ.setdefault("GLIBC_TUNABLES", LIBRARY_TUNING)  # as the ranks of a run have it
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         for mb in given.mb:
             each = measure(mb * MIB, given.repetitions, Path(name) / str(mb))

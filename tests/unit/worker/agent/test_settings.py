@@ -12,7 +12,7 @@ from trainmaster.home import Home
 from trainmaster.ids import node_id_of
 from trainmaster.wire import Device
 from worker.agent.devices import device_of_slot, find_devices, parse_nvidia_smi, seen_of
-from worker.agent.settings import MIN_SLOTS, default_slots, read
+from worker.agent.settings import LIBRARY_TUNING, MIN_SLOTS, default_slots, read
 
 
 def env(home: Path, **more: str) -> dict[str, str]:
@@ -72,8 +72,10 @@ def test_ranks_inherit_no_secret_of_ours(tmp_path: Path):
     assert inherited["OMP_NUM_THREADS"] == "1"
     assert inherited["TRAINMASTER_CACHE"] == str(tmp_path / "cache")
     assert inherited["GLOO_SOCKET_IFNAME"] == "lo"
-    chosen = read([], env(tmp_path, OMP_NUM_THREADS="4")).nest_environment
-    assert chosen["OMP_NUM_THREADS"] == "4"
+    assert inherited["GLIBC_TUNABLES"] == LIBRARY_TUNING
+    told = {"OMP_NUM_THREADS": "4", "GLIBC_TUNABLES": "glibc.malloc.check=0"}
+    chosen = read([], env(tmp_path, **told)).nest_environment
+    assert told.items() <= chosen.items()
 
 
 def test_a_profile_gives_labels_emulation_and_own_links(tmp_path: Path):
