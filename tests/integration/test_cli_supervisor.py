@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,42 @@ def test_without_supervision_a_dead_part_stays_dead_and_the_others_go_on(home, s
         assert "stays down" in said[0]
         assert pid_of(home, "agent") is not None
     finally:
+        supervisor.stop(grace_s=2.0)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """Let no file grow for as long as the block runs, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_nothing_ends_and_parts_are_written_down_once_there_is_room(home, wall):
+    def say(sentence: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    supervisor = Supervisor(home, restart=True, say=say, clock=wall)
+    try:
+        supervisor.start(part("agent"))
+        supervisor.start(part("control"))
+        agent, killed = pid_of(home, "agent"), pid_of(home, "control")
+        os.kill(killed, signal.SIGKILL)
+        with no_room():
+            until(lambda: supervisor.died("control") is not None)
+            supervisor.turn()
+            wall.ahead += 1.1
+            supervisor.turn()
+            assert supervisor.died("control") is None
+            assert pid_of(home, "control") is None, "it runs, and there was no room to say so"
+        until(lambda: pid_of(home, "control") is not None, supervisor)
+        assert pid_of(home, "control") != killed
+        assert pid_of(home, "agent") == agent
+    finally:
+        wall.ahead = 0.0
         supervisor.stop(grace_s=2.0)
 
 

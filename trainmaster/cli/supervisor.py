@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,14 +50,16 @@ class _Child:
     started_at: float = 0.0
     restarts: int = 0
     due_at: float | None = None
+    recorded: bool = False
 
 
 class Supervisor:
     """Parts as children of this process. Its methods are for one thread.
 
-    Attributes:
+    Args:
         restart: whether a part that dies is started again.
-        say: takes sentences about parts that died or came back.
+        say: takes sentences about parts that died or came back. It may fail: a full disk or a
+            closed terminal ends no training.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Supervisor:
     ) -> None:
         self.home = home
         self.restart = restart
-        self.say = say
+        self._say = say
         self._clock = clock
         self._sleep = sleep
         self._children: dict[str, _Child] = {}
@@ -83,8 +86,10 @@ class Supervisor:
         """
         child = self._children.setdefault(part.name, _Child(part))
         child.process = _spawn(part, self.home.log(part.name))
-        child.started_at, child.due_at = self._clock(), None
-        self._record(part, child.process.pid, child.restarts)
+        child.started_at, child.due_at, child.recorded = self._clock(), None, False
+        problem = self._record(child)
+        if problem is not None:
+            self._tell(f"{part.name} runs, but cannot be written down yet: {problem}")
 
     def died(self, name: str) -> str | None:
         """Return how part `name` ended, or None while it runs."""
@@ -100,6 +105,8 @@ class Supervisor:
                 self._note_death(name, child, now)
             elif child.process is None and child.due_at is not None and now >= child.due_at:
                 self._start_again(name, child, now)
+            elif child.process is not None and not child.recorded:
+                self._record(child)
 
     def stop(self, grace_s: float = GRACE_S) -> None:
         """End all parts, those that serve others last; returns when none is left."""
@@ -113,11 +120,11 @@ class Supervisor:
         _kill_group(child.process.pid)  # what it left behind must not hold its port
         child.process = None
         if not self.restart:
-            self.say(f"{name} {how}; it stays down (TRAINMASTER_SUPERVISE=0)")
+            self._tell(f"{name} {how}; it stays down (TRAINMASTER_SUPERVISE=0)")
             return
         delay = child.backoff.delay_s(now - child.started_at)
         child.due_at = now + delay
-        self.say(f"{name} {how}; starting it again in {delay:.0f} s")
+        self._tell(f"{name} {how}; starting it again in {delay:.0f} s")
 
     def _start_again(self, name: str, child: _Child, now: float) -> None:
         record = self.home.process(name)
@@ -130,9 +137,9 @@ class Supervisor:
         except OSError as error:
             delay = child.backoff.delay_s(0.0)
             child.due_at = now + delay
-            self.say(f"{name} cannot be started ({error}); trying again in {delay:.0f} s")
+            self._tell(f"{name} cannot be started ({error}); trying again in {delay:.0f} s")
             return
-        self.say(f"{name} was started again")
+        self._tell(f"{name} was started again")
 
     def _stop_wave(self, wave: Sequence[_Child], grace_s: float) -> None:
         running = [each.process for each in wave if each.process is not None]
@@ -150,11 +157,22 @@ class Supervisor:
                 self.home.forget_process(child.part.name, child.process.pid)
             child.process, child.due_at = None, None
 
-    def _record(self, part: Part, pid: int, restarts: int) -> None:
+    def _tell(self, sentence: str) -> None:
+        with suppress(OSError):
+            self._say(sentence)
+
+    def _record(self, child: _Child) -> OSError | UserError | None:
+        """Write a running part down for `ps`; return why that cannot be done now."""
+        assert child.process is not None
+        part = child.part
         try:
-            self.home.record_process(part.name, pid, part.address, restarts=restarts)
+            self.home.record_process(
+                part.name, child.process.pid, part.address, restarts=child.restarts
+            )
         except (OSError, UserError) as error:
-            self.say(f"{part.name} (pid {pid}) runs, but cannot be written down: {error}")
+            return error
+        child.recorded = True
+        return None
 
 
 def _spawn(part: Part, log: Path) -> subprocess.Popen[bytes]:

@@ -20,7 +20,7 @@ from trainmaster.errors import SpecError, UserError
 from trainmaster.home import identity
 from worker import host_memory
 from worker.launch import Launch
-from worker.nest.forking import die_with_parent, fork
+from worker.nest.forking import die_with_parent, fork, print_what_fits
 from worker.nest.messages import (
     Calibrate,
     Describe,
@@ -245,6 +245,7 @@ def main() -> None:
     facts = os.dup(1)
     os.set_inheritable(facts, False)
     os.dup2(2, 1)  # what an imported module prints is no message
+    print_what_fits()
     Nest(0, facts, train=options.train, describe=options.describe).serve()
 
 

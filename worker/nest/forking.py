@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainmaster.errors import ExitCode
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LossyFile(io.FileIO):
+    """A file whose writes never fail: what a full disk or a vanished reader does not take is lost.
+
+    What is printed is for people; no rank ends because a line of its log cannot be kept.
+    """
+
+    def write(self, data: Buffer, /) -> int:
+        """Write what can be written, and say that all was."""
+        size = memoryview(data).nbytes
+        try:
+            written = super().write(data)
+        except OSError:
+            return size
+        return size if written is None else written
 
 
 def die_with_parent(parent: int) -> None:
@@ -70,4 +91,14 @@ def _redirect(log: Path) -> None:
     os.dup2(output, 2)
     os.close(nothing)
     os.close(output)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    print_what_fits()
+
+
+def print_what_fits() -> None:
+    """Let nothing that is printed from here on raise."""
+    sys.stdout, sys.stderr = _lines(1), _lines(2)
+
+
+def _lines(descriptor: int) -> io.TextIOWrapper:
+    file = io.BufferedWriter(LossyFile(descriptor, "wb", closefd=False))
+    return io.TextIOWrapper(file, "utf-8", "backslashreplace", line_buffering=True)
