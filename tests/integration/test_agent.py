@@ -202,6 +202,23 @@ def test_a_killed_nest_takes_its_ranks_along_and_comes_back(plane: FakeControlPl
     assert node.home.process("nest").restarts == 1
 
 
+def test_a_nest_that_could_not_be_written_down_is_so_once_there_is_room(
+    plane: FakeControlPlane, node: Node
+):
+    plane.assignments = [assignment(ranks=1, steps=10**6)]
+    until(lambda: len(ranks_alive(plane)) == 1)
+    nest = node.nest_pid()
+    records, aside = node.home.root / "processes", node.home.root / "aside"
+    records.rename(aside)
+    records.touch()
+    os.kill(nest, signal.SIGKILL)
+    plane.assignments = [assignment(generation=2)]
+    until(lambda: (2, 0, 0, None) in exits(plane))
+    records.unlink()
+    aside.rename(records)
+    until(lambda: node.nest_pid() not in {None, nest})
+
+
 def test_a_killed_agent_takes_everything_along_and_the_next_one_reports_it(
     plane: FakeControlPlane, node: Node
 ):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster import __version__
+from trainmaster.errors import UserError
 from trainmaster.wire import Assignment, Device, Sync
 from worker.agent import leftovers
 from worker.agent.chores import Chores, log_tail
@@ -77,6 +78,7 @@ class Agent:
         self._exporter = exporter
         self._nest = nest
         self._nest_pid: int | None = None
+        self._nest_recorded: int | None = None
         self._folder = settings.home.node(settings.node)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._boot = secrets.token_hex(8)
@@ -212,14 +214,20 @@ class Agent:
         for fact in self._launcher.poll():
             self._chores.hear(fact)
         if self._nest.pid != self._nest_pid:
-            self._nest_changed()
+            self._nest_pid = self._nest.pid
+            self._chores.nest_ended()
+        if self._nest_pid != self._nest_recorded:
+            self._record_nest()
         self._news = self._news or _levels(before) != _levels(self._launcher.running())
 
-    def _nest_changed(self) -> None:
-        self._chores.nest_ended()
-        self._nest_pid = self._nest.pid
+    def _record_nest(self) -> None:
+        """Write the nest down for `ps`; where the disk is full, once it is not."""
         if self._nest_pid is not None:
-            self._settings.home.record_process(self._settings.nest_name, self._nest_pid)
+            try:
+                self._settings.home.record_process(self._settings.nest_name, self._nest_pid)
+            except (OSError, UserError):
+                return
+        self._nest_recorded = self._nest_pid
 
     def _obey(self, answer: Answer) -> None:
         reply = answer.reply
