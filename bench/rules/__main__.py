@@ -1,5 +1,5 @@
 """`python -m bench.rules`: the default pack over a million steps of a CSV, and over a live run a
-few steps at a time.
+few steps at a time; a turn's rules out of ten files of a thousand.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.conditions import conditions
+from control.db import rulebook, schema
+from control.db.engine import Database
 from control.rules import packs, sheet
 from control.rules.backtest import backtest, metrics_of
 from control.rules.watching import Watches, judge_all
 from control.snapshot import WINDOW_STEPS, Attempt, Rank, Run, RunSnapshot, Sample
 from trainmaster.plan import ParallelAsk
 from trainmaster.resolution import resolve
+from trainmaster.rule import MAX_RULES
 from trainmaster.spec import RunSpec
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -137,6 +140,40 @@ def of_turns(turns: int, ranks: int) -> dict[str, Any]:
     }
 
 
+def of_rulebook(files: int, repetitions: int) -> dict[str, Any]:
+    """Return what it takes to read a run's rules out of so many files of as many as may be, all
+    other files beside them: from nothing, and while nothing changes.
+    """
+    pack = packs.load("default")
+    anew, kept = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        db = Database(f"sqlite:///{folder}/rules.db")
+        schema.upgrade(db)
+        for file in range(files):
+            rules = [
+                pack[place % len(pack)].model_copy(update={"name": f"{file}-{place}"})
+                for place in range(MAX_RULES)
+            ]
+            with db.write() as connection:
+                rulebook.add(connection, rules, pack=f"{file}", actor="bench", why="", now=NOW)
+        remembered = rulebook.Kept()
+        for _ in range(repetitions + 1):
+            with db.read() as connection:
+                started = time.perf_counter()
+                rulebook.active(connection, "0")
+                between = time.perf_counter()
+                remembered.active(connection, "0")
+                anew.append(between - started)
+                kept.append(time.perf_counter() - between)
+        db.close()
+    return {
+        "rules_stored": files * MAX_RULES,
+        "rules_of_the_run": MAX_RULES,
+        "ms_anew": 1e3 * statistics.median(anew),
+        "ms_remembered": 1e3 * statistics.median(kept[1:]),
+    }
+
+
 def main() -> None:
     """Measure, and print one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -144,6 +181,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--files", type=int, default=10, help="of a thousand rules each")
     asked = parser.parse_args()
     told = {
         "conditions": conditions(["numpy"]),
@@ -151,6 +189,7 @@ def main() -> None:
             of_a_csv(asked.steps, asked.repetitions, spikes) for spikes in (0, asked.steps // 1000)
         ],
         "turns": of_turns(asked.turns, asked.ranks),
+        "rulebook": of_rulebook(asked.files, asked.turns),
     }
     print(json.dumps(told, indent=2))
 

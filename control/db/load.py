@@ -34,6 +34,7 @@ class Memory:
     """
 
     fleet: Fleet = field(default_factory=Fleet)
+    rules: rulebook.Kept = field(default_factory=rulebook.Kept)
     windows: Windows = field(default_factory=Windows)
 
 
@@ -62,7 +63,7 @@ def load(
         attempts = _attempts(connection, run) if has_begun else ()
     args = chores.workload_args(spec.workload, spec.params, spec.data.source)
     workload = chores.known_workload(connection, args)
-    rules = rulebook.active(connection, spec.rules)
+    rules = memory.rules.active(connection, spec.rules)
     i, a = tables.incidents.c, tables.alerts.c
     newest_alerts = select(func.max(a.id)).where(a.run == run).group_by(a.rule, a.scope)
     incidents = (

@@ -103,7 +103,7 @@ def _advanced(
         return None
     members = members_of(rule, seats)
     names = tuple(member.name for member in members)
-    if watch is None or watch.rule != rule or watch.members != names:
+    if watch is None or not _same(watch.rule, rule) or watch.members != names:
         watch = Watch(rule, names)
     if needs_ranks(rule):
         frame = _of_ranks(rule, members, seats, snapshot, beside, watch.last_step)
@@ -115,6 +115,10 @@ def _advanced(
     if frame is not None:
         watch.take(frame)
     return watch
+
+
+def _same(one: Rule, other: Rule) -> bool:
+    return one is other or one == other
 
 
 def _known(snapshot: RunSnapshot, seats: Sequence[Seat]) -> Known:

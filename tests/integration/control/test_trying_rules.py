@@ -21,7 +21,9 @@ from control.rules.watching import Watches, judge_all
 from tests.integration.control.api import Plane
 from tests.integration.control.api import plane as served
 from tests.integration.control.scene import Scene, columns, plan
+from trainmaster import document
 from trainmaster.home import Home
+from trainmaster.rule import RuleFile
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SPIKY = """
@@ -131,6 +133,31 @@ def test_a_rule_on_ranks_names_the_rank_live_as_in_a_back_test(here: Plane, scen
     body = {"text": SLOW, "runs": [scene.run]}
     [tried] = here.people["viewer"].post("/v1/backtest", body)
     assert [each["scope"] for each in tried["findings"]] == ["rank 1"]
+
+
+def test_rules_are_read_again_once_one_has_changed(db: Database) -> None:
+    kept = rulebook.Kept()
+    told = {"actor": "ada", "why": "", "now": NOW}
+    [rule] = document.parse(RuleFile, SPIKY).rules
+
+    def seen() -> list[tuple[str, str]]:
+        with db.read() as connection:
+            found = kept.active(connection, "mine")
+            assert kept.active(connection, ["mine"]) is found, "nothing has changed"
+            assert found == rulebook.active(connection, "mine")
+        return [(each.name, each.description) for each in found]
+
+    assert seen() == []
+    with db.write() as connection:
+        rulebook.add(connection, [rule], pack="mine", **told)
+    assert seen() == [(rule.name, "")]
+    edited = rule.model_copy(update={"description": "edited within the same second"})
+    with db.write() as connection:
+        rulebook.replace(connection, rule.name, edited, expected_version=1, change="edited", **told)
+    assert seen() == [(rule.name, edited.description)]
+    with db.write() as connection:
+        rulebook.remove(connection, rule.name, **told)
+    assert seen() == []
 
 
 def test_a_nan_in_the_stored_points_is_tried_as_one(here: Plane, scene: Scene) -> None:
