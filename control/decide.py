@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from control import admission, steering
 from control.checkpoints import copies, judging, retention
 from control.decision import Decision
-from control.incidents import alerts, answering, course, record, verification
+from control.incidents import alerts, answering, course, grouping, record, verification
 from control.lifecycle import ENDED, State
 from control.liveness import lingering, silence
 from control.recovery import failures, joins, moves
@@ -79,6 +79,7 @@ def _judge_rules(turn: Turn, judge: Judge) -> None:
         lingering.watch(turn)
         answering.let_pass(turn)
         course.act(turn, judgements)
+        grouping.join(turn, judgements)
         verification.verify(turn, judgements)
     alerts.close_with_run(turn)
     record.close_with_run(turn)

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from control.db import copies, drillmarks, silences, stacks, tables
+from control.db.among import one_of
 from control.db.calibrations import with_calibration
 from control.db.rows import Row
 from control.db.values import instant_text
@@ -124,13 +125,39 @@ def incident(connection: Connection, incident_id: str) -> Json:
 
 
 def _incidents(connection: Connection, rows: Sequence[Row], run: str | None) -> list[Json]:
-    kept = stacks.of_incidents(connection, [row["id"] for row in rows])
+    ids = [row["id"] for row in rows]
+    kept = stacks.of_incidents(connection, ids)
+    alerts = _alerts_of(connection, ids, sorted({row["run"] for row in rows}))
     mark = drillmarks.marks(connection, run)
     found = []
     for row in rows:
         of = {action["generation"] for action in row["actions"] if "generation" in action}
         drill = mark(row["run"], of or None, row["first_bad_step"])
-        found.append({**_incident(row), "stacks": kept.get(row["id"], []), "drill": drill})
+        found.append(
+            {
+                **_incident(row),
+                "alerts": alerts.get(row["id"], []),
+                "stacks": kept.get(row["id"], []),
+                "drill": drill,
+            }
+        )
+    return found
+
+
+def _alerts_of(
+    connection: Connection, incidents: Sequence[str], runs: Sequence[str]
+) -> dict[str, list[Json]]:
+    """Return incident -> the alerts that belong to it, the first sign first."""
+    c = tables.alerts.c
+    query = (
+        select(c.incident, c.rule, c.scope, c.state, c.severity, c.first_bad_step)
+        .where(one_of(connection, c.run, runs), one_of(connection, c.incident, incidents))
+        .order_by(c.first_bad_step, c.id)
+    )
+    found: dict[str, list[Json]] = {}
+    for row in connection.execute(query).mappings():
+        alert = {key: value for key, value in row.items() if key != "incident"}
+        found.setdefault(row["incident"], []).append(alert)
     return found
 
 

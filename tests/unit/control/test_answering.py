@@ -141,3 +141,50 @@ def test_a_silenced_rule_is_judged_and_shown_and_does_nothing(name: str | None):
     assert all(not each.incidents and each.attempt_end is None for each in decisions)
     ring.snapshot = replace(ring.snapshot, silences=())
     assert any(each.attempt_end is not None for each in ring.settle()), "it acts once it may"
+
+
+def warning(name: str, **changes) -> Rule:
+    return rule(name=name, mode="observe", actions=[], **changes)
+
+
+def joined(ring: Ring) -> dict[str, str | None]:
+    return {each.rule: each.incident for each in ring.snapshot.alerts if each.state == "firing"}
+
+
+def test_warnings_about_the_same_time_belong_to_the_incident():
+    early = warning("early", **{"for": {"steps": 1}})
+    late = warning("late", **{"for": {"steps": 5, "within": 20}})
+    acting = rule(mode="ask")
+    ring = Ring(replace(running(), rules=(early, late, acting)))
+    ring.train(60)
+    ring.settle()
+    ring.train(61, bad=(61,))
+    ring.settle()
+    assert joined(ring) == {"early": None}, "nothing to belong to yet"
+    ring.train(63, bad=(62, 63))
+    ring.settle()
+    assert joined(ring) == {"early": "alpha-i1", "gradient not finite": "alpha-i1"}
+    ring.train(65, bad=(64, 65))
+    ring.settle()
+    assert joined(ring)["late"] == "alpha-i1"
+    answer(ring, "dismiss")
+    ring.settle()
+    assert ring.snapshot.incidents == ()
+
+
+@pytest.mark.parametrize("told_at", [30, 120])
+def test_what_began_long_before_or_after_does_not(told_at):
+    other = warning("other", metric="loss", when={"condition": "above", "value": 1e6})
+    ring = Ring(replace(running(), rules=(other, rule(mode="ask"))))
+    ring.train(60)
+    ring.settle()
+    ring.train(63, bad=(61, 62, 63))
+    ring.settle()
+    ring.train(125)
+    told = tuple(
+        replace(each, value=1e7) if each.step >= told_at else each
+        for each in ring.snapshot.windows["loss"]
+    )
+    ring.tell(windows={**ring.snapshot.windows, "loss": told})
+    ring.settle()
+    assert joined(ring)["other"] is None
