@@ -67,6 +67,8 @@ class Rule(Strict):
             before is left alone.
         warmup_steps: the first steps of the run that are not judged, unless a value is not finite.
         settle_steps: the same after each beginning of an attempt.
+        widens: what is bad on most ranks of a node, or on all nodes, is told once, of the node or
+            of the run.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Rule(Strict):
     max_actions: Annotated[int, Field(ge=1, le=1000)] = 3
     warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
     settle_steps: Annotated[int, Field(ge=0, le=10_000)] = 0
+    widens: bool = False
     enabled: bool = True
     description: Annotated[str, Field(max_length=2000)] = ""
 
@@ -113,6 +116,8 @@ class Rule(Strict):
             raise ValueError("relative_to_best_peer needs a scope with peers: rank, node, replica")
         if self.scope != "run" and "spread_over_replicas" in kinds:
             raise ValueError("spread_over_replicas is about the whole run: scope run")
+        if self.widens and self.scope not in {"rank", "node"}:
+            raise ValueError(f"widens is for rules on ranks or nodes, not on scope {self.scope}")
         if self.mode != "observe" and not self.actions:
             nothing = "to ask about" if self.mode == "ask" else "that it could do"
             raise ValueError(f"mode {self.mode} needs actions: there is nothing {nothing}")
@@ -133,7 +138,7 @@ class Rule(Strict):
     def to_json(self) -> dict[str, Any]:
         """Return the rule as in a rule file."""
         told = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        for name in ("ask", "patience_steps", "warmup_steps", "settle_steps"):
+        for name in ("ask", "patience_steps", "warmup_steps", "settle_steps", "widens"):
             if getattr(self, name) == type(self).model_fields[name].default:
                 del told[name]
         return told

@@ -15,6 +15,7 @@ from control.rules.flapping import flaps
 from control.rules.fold import MAX_FIRINGS, Fold
 from control.rules.frame import Bools, Frame
 from control.rules.judgement import Judgement
+from control.rules.widening import widened
 from trainmaster.rule import AlertState, Rule
 
 
@@ -46,7 +47,7 @@ class Watch:
             return
         exempt = self._exempt(frame)
         found = self._detector.signs(frame, exempt)
-        codes = found.codes.copy()
+        codes = widened(frame, found.codes).copy()
         codes[:, exempt] = np.where(codes[:, exempt] == signs.SICK, signs.SICK, signs.SILENT)
         if self._unless is not None:
             excused = self._unless.signs(frame, exempt).codes >= signs.BAD

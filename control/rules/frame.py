@@ -56,6 +56,7 @@ class Frame:
         ranks: metric -> its values by rank, for conditions that compare replicas.
         peers: for each member the number of the stage it holds: members of one stage are peers.
         replicas: for each rank of `ranks` the number of its replica.
+        parts: for each member the places of those that it stands for; empty where it is plain.
     """
 
     members: tuple[str, ...]
@@ -66,6 +67,7 @@ class Frame:
     ranks: Mapping[str, Column] = field(default_factory=dict)
     peers: tuple[int, ...] = ()
     replicas: tuple[int, ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.steps)

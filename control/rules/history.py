@@ -11,7 +11,7 @@ from control.rules.derived import NOTHING_KNOWN, Known, with_derived
 from control.rules.frame import Bools, Column, Floats, Frame, Ints
 from control.rules.judgement import RUN
 from control.rules.members import Seat, members_of, needs_ranks
-from control.rules.watching import grouped, reduction
+from control.rules.watching import grouped, of_members, reduction
 from trainmaster.rule import Rule
 
 
@@ -76,20 +76,11 @@ class History:
             columns = {name: known[name] for name in rule.metrics if name in known}
             return Frame((RUN,), self.steps, at, self.begins, columns)
         members = members_of(rule, self.seats)
-        places = {seat.rank: place for place, seat in enumerate(self.seats)}
-        groups = [[places[rank] for rank in each.ranks or places] for each in members]
         told = self._derived(self.of_ranks, rule)
+        names = tuple(each.name for each in members)
+        frame = Frame(names, self.steps, at, self.begins, {})
         ranks = {name: told[name] for name in rule.metrics if name in told}
-        return Frame(
-            tuple(each.name for each in members),
-            self.steps,
-            at,
-            self.begins,
-            {name: grouped(column, groups, reduction(name)) for name, column in ranks.items()},
-            ranks,
-            tuple(each.stage for each in members),
-            tuple(seat.replica for seat in self.seats),
-        )
+        return of_members(rule, frame, members, self.seats, ranks)
 
 
 def history_of(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from trainmaster.rule import AlertState, Rule
 
-RUN = "run"
+RUN: Final = "run"
 """The scope of what is true of the whole run; others read like "rank 3" or "node oak"."""
 
 RULELESS = frozenset({"silent rank", "hang", "long section"})

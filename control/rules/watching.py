@@ -19,13 +19,13 @@ from control.rules.derived import Known, sources_of, with_derived
 from control.rules.evaluate import Watch
 from control.rules.frame import Column, Frame, column_of
 from control.rules.judgement import RUN, Judgement
-from control.rules.members import Member, Seat, members_of, needs_ranks
+from control.rules.members import OF_MESSAGES, Member, Seat, members_of, needs_ranks
 from control.rules.planned import known_of
 from control.rules.trust import trust_of
 from control.snapshot import RunSnapshot, Sample
 from trainmaster.layout import roles
 from trainmaster.metrics import BY_NAME, Reduce
-from trainmaster.rule import Rule
+from trainmaster.rule import Rule, ScopeName
 
 MAX_RUNS = 256
 
@@ -188,23 +188,38 @@ def _of_ranks(
     names = tuple(member.name for member in members)
     frame = _frame(names, new.values(), steps, columns)
     ranks = with_derived(ranks, rule.metrics, beside, frame.steps, frame.at)
-    for metric, column in ranks.items():
-        kind = reduction(metric)
-        places = {seat.rank: place for place, seat in enumerate(seats)}
-        everyone = tuple(places)
-        groups = [[places[rank] for rank in member.ranks or everyone] for member in members]
-        columns[metric] = grouped(column, groups, kind)
+    return of_members(rule, frame, members, seats, ranks)
+
+
+def of_members(
+    rule: Rule,
+    frame: Frame,
+    members: Sequence[Member],
+    seats: Sequence[Seat],
+    ranks: Mapping[str, Column],
+) -> Frame:
+    """Return the frame with the values of `ranks` as those of members."""
+    places = {seat.rank: place for place, seat in enumerate(seats)}
+    groups = [[places[rank] for rank in member.ranks or places] for member in members]
     return replace(
         frame,
-        columns=columns,
+        columns={
+            metric: grouped(column, groups, reduction(metric, rule.scope))
+            for metric, column in ranks.items()
+        },
         ranks=ranks,
         peers=tuple(member.stage for member in members),
         replicas=tuple(seat.replica for seat in seats),
+        parts=tuple(member.parts for member in members),
     )
 
 
-def reduction(metric: str) -> Reduce:
-    """Return how ranks become one value of `metric`."""
+def reduction(metric: str, scope: ScopeName = RUN) -> Reduce:
+    """Return how ranks become one value of `metric`: of a link that messages cross what its ends
+    both waited, for the rest is waiting for a slow stage.
+    """
+    if scope == "link" and metric in OF_MESSAGES:
+        return "min"
     known = BY_NAME.get(metric)
     return "mean" if known is None or known.reduce == "same" else known.reduce
 

@@ -44,7 +44,7 @@ NEEDED: Mapping[str, Document] = {
 
 MOST_RUNGS = 6
 HEAD = ("name", "scope", "severity", "mode", "max_actions", "cooldown_s")
-REST = ("warmup_steps", "settle_steps", "patience_steps")
+REST = ("warmup_steps", "settle_steps", "patience_steps", "widens")
 
 
 def form(session: Session, document: Document, *, key: str) -> Document:
