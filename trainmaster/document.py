@@ -194,18 +194,24 @@ def problems_of(
     problem.
     """
     messages: dict[Path, list[str]] = {}
-    for each in error.errors(include_url=False):
-        path = _real_path(each, document.value)
-        if each["type"] == "literal_error" and isinstance(each["input"], Mapping | list):
+    found = [(_real_path(each, document.value), each) for each in error.errors(include_url=False)]
+    for path, each in found:
+        if _is_no_word(each) and any(
+            other[: len(path)] == path and not _is_no_word(inner) for other, inner in found
+        ):
             continue  # another branch of the same union says what is wrong inside
         message = _message(each, model, path)
         if message not in messages.setdefault(path, []):
             messages[path].append(message)
-    assert messages, f"no problem left of {error!r}"
     return [
-        Problem(path_text(path), "; or ".join(found), document.line(path))
-        for path, found in messages.items()
+        Problem(path_text(path), "; or ".join(alternatives), document.line(path))
+        for path, alternatives in messages.items()
     ]
+
+
+def _is_no_word(error: Any) -> bool:
+    """Return whether a mapping or a list stands where one of a few words may."""
+    return error["type"] == "literal_error" and isinstance(error["input"], Mapping | list)
 
 
 def _real_path(error: Any, value: Any) -> Path:

@@ -38,14 +38,16 @@ def _least(s: Scenario) -> Recompute:
 
 def per_micro_batch_s(s: Scenario, counts: Sequence[int], b: int, recompute: Recompute) -> float:
     """Return the seconds that so many nodes of each kind need per micro-batch at the least: each
-    layer costs a node at least its share of the work that this node could do best.
+    layer costs a node at least its share of the work that this node could do best. A layer so light
+    that its time is lost beside the others' is none at which a node is best.
     """
     fwd, both = s.layers.fwd, s.seconds(b, recompute).both
-    rate = sum(
-        count * float((fwd / np.diff(both[kind])).max())
-        for kind, count in enumerate(counts)
-        if count
-    )
+    rate = 0.0
+    for kind, count in enumerate(counts):
+        if count:
+            seconds = np.diff(both[kind])
+            told = seconds > 0
+            rate += count * float((fwd[told] / seconds[told]).max())
     return float(fwd.sum()) / rate
 
 

@@ -240,9 +240,12 @@ def _matrix(value: object, key: str, reader: Reader, names: Sequence[str]) -> Fl
                     f"{key}[{row}][{column}]", f"({names[row]} to {names[column]}) {problem}"
                 )
                 return fallback
-    matrix = np.array(value, dtype=float)
-    np.fill_diagonal(matrix, 0.0)
-    return matrix
+    return np.array(
+        [
+            [0.0 if row == at else one for at, one in enumerate(each)]
+            for row, each in enumerate(value)
+        ]
+    )
 
 
 def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenario:

@@ -108,6 +108,13 @@ def test_a_wrong_key_inside_an_alternative_is_the_only_problem():
     ]
 
 
+@pytest.mark.parametrize("value", ["[]", "{}", "[fp32]", "{fp32: 1}"])
+def test_a_collection_where_a_word_is_wanted_is_refused_by_name(value):
+    [(line, path, message)] = problems(GOOD + f"checkpoint: {{when_busy: {value}}}\n")
+    assert (line, path) == (6, "checkpoint.when_busy")
+    assert "'wait' or 'skip'" in message
+
+
 @pytest.mark.parametrize(
     "name", ["../x", "a/b", "a\\b", "..", "", "  ", "x\0", "n" * 300, "a\nb", "a\u202eb", "a\ud800"]
 )

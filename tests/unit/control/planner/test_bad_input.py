@@ -67,6 +67,16 @@ def test_it_is_said_what_is_in_the_way_beside_memory(changes, told):
         search(read_scenario({**GOOD, **changes}))
 
 
+@pytest.mark.parametrize("odd", ["", "x", None, [1, 2], {}])
+def test_what_stands_between_a_node_and_itself_is_not_read(odd):
+    assert (read_scenario(changed("bw", 0, to=[odd, 1e9])).bw == read_scenario(GOOD).bw).all()
+
+
+def test_layers_too_light_to_be_seen_beside_the_heaviest_are_planned_for():
+    heavy = {"fwd": 9e29, "params": 1e6, "out": 1e5, "act": 1e6}
+    assert search(read_scenario(changed("layers", 0, to=heavy))).draft.nodes >= 1
+
+
 def test_nodes_without_a_link_are_not_joined():
     scenario = {**GOOD, "bw": UNJOINED}
     found = search(read_scenario(scenario))
