@@ -13,8 +13,11 @@ from pydantic import Field
 
 from trainmaster.facts import Message, Name
 
-Measured = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LEAST, MOST = 1e-30, 1e30
+"""Beyond these nothing is measured; quotients of figures within are neither 0 nor infinite."""
+
+Measured = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class Figure(Message):

@@ -4,14 +4,20 @@ profile and of a what-if, the same in all three.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError
 
 from trainmaster.plan import Positive, Strict
 
 Share = Annotated[float, Field(ge=0, le=10)]
 
+LEAST_SPEED = 1e-6
+"""A device a million times slower; of less, nobody would see the end of a step."""
+
+LONGEST_S = 3600.0
+"""For a layer, and for a message to arrive."""
 
 EmulatedKind = Annotated[str, Field(pattern=r"^emu-[a-z0-9-]{1,30}$")]
 """A name for a kind of devices that nobody takes for a real one."""
@@ -24,7 +30,7 @@ class Drift(Strict):
 
     at_step: Positive
     over_steps: Positive = 1
-    speed: Annotated[float, Field(gt=0, le=10)]
+    speed: Annotated[float, Field(ge=LEAST_SPEED, le=10)]
 
     def speed_at(self, step: int) -> float:
         """Return how many times as fast as at first the device is at `step`."""
@@ -56,9 +62,9 @@ class Device(Strict):
             rank, the step and which action of the step it is.
     """
 
-    speed: Annotated[float, Field(gt=0, le=1)] | None = None
-    layer_time_s: Annotated[float, Field(gt=0)] | None = None
-    memory_bytes: Annotated[int, Field(gt=0)] | None = None
+    speed: Annotated[float, Field(ge=LEAST_SPEED, le=1)] | None = None
+    layer_time_s: Annotated[float, Field(ge=1e-9, le=LONGEST_S)] | None = None
+    memory_bytes: Annotated[int, Field(gt=0, le=2**60)] | None = None
     kind: EmulatedKind | None = None
     jitter: Share = 0.0
     drift: Drift | None = None
@@ -75,6 +81,25 @@ class Link(Strict):
         jitter: the latency of each message is up to this share longer.
     """
 
-    latency_ms: Annotated[float, Field(ge=0)] = 0.0
-    mbps: Annotated[float, Field(gt=0)] | None = None
+    latency_ms: Annotated[float, Field(ge=0, le=1e3 * LONGEST_S)] = 0.0
+    mbps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None
     jitter: Share = 0.0
+
+
+class Stated(Device):
+    """What the profile of a node states, beside what was measured."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    links: dict[str, Link] = {}
+
+
+def stated_by(profile: Mapping[str, Any]) -> tuple[Stated, str]:
+    """Return what a node's profile states, whoever has written it, and what is wrong with it, as a
+    clause: then nothing of it counts.
+    """
+    try:
+        return Stated.model_validate(profile), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return Stated(), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

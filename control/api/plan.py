@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from fastapi import APIRouter
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from starlette.responses import Response
 
 from control.api.answers import Answer
@@ -23,8 +23,8 @@ from control.planner.machine import Machine, ablest, machine_of, stated_link
 from control.planner.search import search
 from trainmaster import document
 from trainmaster.calibration import workload_key
+from trainmaster.cluster import Cluster
 from trainmaster.document import Document
-from trainmaster.emulation import Device, Link
 from trainmaster.errors import SpecError, UnavailableError
 from trainmaster.plan import Strict
 from trainmaster.spec import RunSpec
@@ -37,41 +37,6 @@ LIMIT_S = 20.0
 
 _SEATS = threading.Semaphore(2)
 """A search computes all the time, and turns of runs must go on beside it."""
-
-
-class GivenNode(Strict):
-    """A node of a cluster file."""
-
-    name: Annotated[str, Field(min_length=1, max_length=63)]
-    slots: Annotated[int, Field(ge=1, le=1024)] = 1
-    labels: dict[str, str] = {}
-    emulate: Device = Device()
-
-
-class GivenLink(Link):
-    """A link of a cluster file."""
-
-    from_: Annotated[str, Field(alias="from")]
-    to: str
-
-
-class GivenCluster(Strict):
-    """A cluster file."""
-
-    nodes: Annotated[list[GivenNode], Field(min_length=1, max_length=1024)]
-    links: list[GivenLink] = []
-
-    @model_validator(mode="after")
-    def _named_once(self) -> Self:
-        names = [node.name for node in self.nodes]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"more than one node is named {', '.join(twice)}")
-        for link in self.links:
-            unknown = [name for name in (link.from_, link.to) if name not in names]
-            if unknown:
-                raise ValueError(f"a link names {', '.join(unknown)}, which is not among the nodes")
-        return self
 
 
 class PlanBody(Strict):
@@ -142,7 +107,7 @@ def _told(machines: list[Machine], spec: RunSpec, workload: WorkloadInfo) -> dic
 
 
 def _given(cluster: Mapping[str, Any]) -> list[Machine]:
-    given = document.validate(GivenCluster, Document(dict(cluster)))
+    given = document.validate(Cluster, Document(dict(cluster)))
     links: dict[str, dict[str, tuple[float, float | None]]] = {}
     for link in given.links:
         links.setdefault(link.from_, {})[link.to] = stated_link(link.latency_ms, link.mbps)

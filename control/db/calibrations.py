@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,8 @@ from control.db.values import instant_text
 from trainmaster.calibration import Calibration
 from trainmaster.errors import ConflictError, NotFoundError
 from trainmaster.spec import RunSpec
+
+log = logging.getLogger(__name__)
 
 MAX_WORKLOADS = 20
 """Workloads whose layers' times are kept of a node: the newest."""
@@ -73,7 +76,10 @@ def store(connection: Connection, node: str, result: Mapping[str, Any], *, now: 
         return
     try:
         found = Calibration.model_validate(result.get("result"))
-    except ValidationError:
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        log.warning("what node %s measured is not kept: %s: %s", node, where, first["msg"])
         return
     query = select(tables.nodes.c.calibration).where(tables.nodes.c.id == node)
     before = (connection.scalar(query) or {}).get("workloads", {})

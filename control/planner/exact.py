@@ -96,12 +96,12 @@ class Exact:
     @property
     def _limit_s(self) -> float:
         """How long a step on the nodes at hand may be at most."""
-        return self.best.worth * (1 + TIE) / self._floor if self._floor else math.inf
+        return _limit(self.best.worth, self._floor)
 
     @property
     def _loose_s(self) -> float:
         """The same on whatever nodes."""
-        return self.best.worth * (1 + TIE) / self._least_floor if self._least_floor else math.inf
+        return _limit(self.best.worth, self._least_floor)
 
     def _floor_of(self, blocks_: tuple[Block, ...]) -> float:
         worth = self.model.scenario.worth
@@ -301,6 +301,10 @@ class Exact:
             part = np.array(listed[first : first + some], dtype=np.int64)
             kinds = np.repeat(part, len(cuts), axis=0)
             yield kinds, cut_costs(s, kinds, np.tile(cuts, (len(part), 1)), setting)
+
+
+def _limit(worth: float, floor: float) -> float:
+    return worth * (1 + TIE) / floor if 0 < floor < math.inf else math.inf
 
 
 MAX_WORK = 40_000_000

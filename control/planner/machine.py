@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from control.planner.scenario import LayerTime
+from trainmaster.emulation import stated_by
 
 SPEED_NOISE = 0.1
 """Nodes whose FLOP/s differ by no more are equally fast."""
@@ -104,16 +105,16 @@ def machine_of(
         doubts.append(f"no line fits what messages from {name} to {', '.join(bent)} took")
     if found and found["age_s"] > OLD_S:
         doubts.append(f"{name} was calibrated {found['age_s'] / 86400:.0f} days ago")
+    stated, odd = stated_by(profile)
+    if odd:
+        doubts.append(f"what {name} states is left out of account: {odd}")
     return Machine(
         name,
         slots,
-        profile.get("speed"),
-        profile.get("layer_time_s"),
-        profile.get("memory_bytes") or memory_bytes,
-        {
-            str(peer): stated_link(float(link.get("latency_ms") or 0.0), link.get("mbps"))
-            for peer, link in (profile.get("links") or {}).items()
-        },
+        stated.speed,
+        stated.layer_time_s,
+        stated.memory_bytes or memory_bytes,
+        {str(peer): stated_link(link.latency_ms, link.mbps) for peer, link in stated.links.items()},
         None if flops is None else float(flops["value"]),
         {
             str(peer): (float(link["latency_s"]), float(link["bytes_per_s"]))

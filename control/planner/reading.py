@@ -264,11 +264,11 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
         reader.wrong("overlap", f"must be true or false, not {overlap!r:.60}")
     for key, wrong, message in (
         ("micro_batch_choices", [b for b in micro if not _is_whole(b)], "a whole number from 1 on"),
-        ("schedules", [s for s in schedules if s not in KNOWN], " or ".join(KNOWN)),
-        ("zero_choices", [z for z in zeros if isinstance(z, bool) or z not in range(4)], "0 to 3"),
+        ("schedules", [s for s in schedules if s not in [*KNOWN]], " or ".join(KNOWN)),
+        ("zero_choices", [z for z in zeros if not _is_whole(z, least=0) or z > 3], "0 to 3"),
         (
             "recompute_choices",
-            [r for r in recomputes if not isinstance(r, bool) and r not in _RECOMPUTES],
+            [r for r in recomputes if not isinstance(r, bool | str) or r not in _RECOMPUTES],
             'true, false or "selective"',
         ),
         ("offload_choices", [o for o in offloads if not isinstance(o, bool)], "true or false"),
@@ -308,7 +308,9 @@ def _choices(given: Mapping[str, Any], reader: Reader, layers: Layers) -> Scenar
         micro_batches=fitting or (1,),
         schedules=tuple(schedules),
         zeros=tuple(zeros),
-        recomputes=tuple(_RECOMPUTES.get(each, "none") for each in recomputes),
+        recomputes=tuple(
+            _RECOMPUTES.get(each, "none") for each in recomputes if isinstance(each, bool | str)
+        ),
         offloads=tuple(offloads),
         tensors=tuple(sorted(each for each in tensors if _is_whole(each))) or (1,),
         buckets=tuple(buckets),
@@ -340,5 +342,5 @@ _RECOMPUTES: dict[object, Recompute] = {
 }
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _is_whole(value: object, *, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

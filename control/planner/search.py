@@ -278,6 +278,12 @@ def misfit(scenario: Scenario) -> str:
             f"min_replicas is {s.min_replicas}, but {s.num_nodes} nodes and "
             f"{s.total(min(s.micro_batches))} micro-batches make at most {most} pipelines"
         )
+    if s.worth is not None and all(map(math.isinf, _least_factors(s))):
+        return (
+            f"no plan gets on: a checkpoint (stall_s {s.worth.stall_s:.3g}) and a restart "
+            f"(restart_s {s.worth.restart_s:.3g}) take hundreds of times as long as a node lives "
+            f"between two failures (mtbf_s {max(s.worth.mtbf_s):.3g} at best)"
+        )
     params, largest = float(s.layers.params.sum()), float(s.layers.params.max())
     choices = [s.states_of(zero, offload=offload) for zero in s.zeros for offload in s.offloads]
     need = params * min(states.per_param(1) for states in choices)
@@ -288,6 +294,17 @@ def misfit(scenario: Scenario) -> str:
         f"beside activations, its largest layer {alone:.4g}; the nodes have {have:.4g} bytes "
         f"together, the largest {max(kind.mem for kind in s.kinds):.4g}{_binding(s)}. Allow "
         "smaller micro-batches, ZeRO 1, recompute or more stages, or add nodes"
+    )
+
+
+def _least_factors(scenario: Scenario) -> list[float]:
+    """Return by how much failures and checkpoints lengthen a step at the least, on one node of each
+    kind.
+    """
+    kinds = range(len(scenario.kinds))
+    worth = scenario.worth
+    return (
+        [worth.least_factor([int(kind == at) for kind in kinds]) for at in kinds] if worth else []
     )
 
 

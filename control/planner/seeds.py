@@ -120,8 +120,9 @@ def quick_mix(
         return None
     step_s = (total + ahead) / rate
     if replicas > 1:
-        layers_held = float(s.layers.params.sum())
-        first = max(sum(s.layers.params[: shape.layers[0]]) for shape in shapes) / layers_held
+        held = float(s.layers.params.sum())
+        most = max(sum(s.layers.params[: shape.layers[0]]) for shape in shapes)
+        first = most / held if held else 0.0
         whole = _sync_s(model, setting, replicas)
         step_s += whole * first if len(shapes) == 1 else max(whole * first, whole - backward)
     return Mix(step_s, setting, tuple(shapes))

@@ -7,6 +7,7 @@ from typing import Any
 
 from control.rules.derived import NOTHING_KNOWN, Known
 from control.rules.members import Seat
+from trainmaster.emulation import stated_by
 from trainmaster.plan import Plan
 
 
@@ -58,5 +59,5 @@ def _capacity(profile: Mapping[str, Any], target: str) -> float | None:
     measured = (profile.get("calibration") or {}).get("links") or {}
     if target in measured:
         return float(measured[target]["bytes_per_s"])
-    stated = (profile.get("links") or {}).get(target) or {}
-    return float(stated["mbps"]) * 1e6 / 8 if stated.get("mbps") else None
+    link = stated_by(profile)[0].links.get(target)
+    return None if link is None or link.mbps is None else link.mbps * 1e6 / 8

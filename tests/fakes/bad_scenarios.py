@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 GOOD: dict[str, Any] = {
@@ -19,9 +20,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-def changed(*path: Any, to: Any) -> dict[str, Any]:
+def changed(*path: Any, to: Any, of: dict[str, Any] = GOOD) -> dict[str, Any]:
     """Return the good one with one value changed; None takes it away."""
-    scenario = copy.deepcopy(GOOD)
+    scenario = copy.deepcopy(of)
     here: Any = scenario
     for part in path[:-1]:
         here = here[part]
@@ -62,7 +63,11 @@ BAD = [
     (changed("micro_batch_choices", to=[]), "micro_batch_choices", "at least one choice"),
     (changed("micro_batch_choices", to=[0]), "micro_batch_choices", "whole number"),
     (changed("zero_choices", to=[4]), "zero_choices", "0 to 3"),
+    (changed("zero_choices", to=[-0.0]), "zero_choices", "0 to 3"),
+    (changed("zero_choices", to=[[]]), "zero_choices", "0 to 3"),
+    (changed("recompute_choices", to=[[]]), "recompute_choices", "true, false or"),
     (changed("schedules", to=["zigzag"]), "schedules", "1f1b or"),
+    (changed("schedules", to=[{}]), "schedules", "1f1b or"),
     (changed("bucket_bytes", to=-5.0), "bucket_bytes", "above 0"),
     (changed("max_stages", to=0), "max_stages", ""),
     ({**GOOD, "min_replicas": 3, "max_replicas": 2}, "min_replicas", "above max_replicas"),
@@ -71,3 +76,59 @@ BAD = [
     ("nonsense", "", "must be a mapping"),
     ({}, "nodes", "at least one node"),
 ]
+
+
+NODE: dict[str, Any] = {
+    **GOOD["nodes"][0],
+    "host": "left",
+    "memory_bw": 1e11,
+    "host_bw": 1e10,
+    "host_link_bw": 1e10,
+    "host_mem": 1e11,
+    "mtbf_s": 1e6,
+    "price": 1.0,
+    "overlap_slowdown": 1.1,
+    "domain": "d",
+}
+WHOLE: dict[str, Any] = {
+    **GOOD,
+    "nodes": [NODE, {**NODE, "name": "b"}],
+    "layers": [{**GOOD["layers"][0], "act_selective": 1e5, "split": 0.9}],
+    "zero_choices": [0, 3],
+    "recompute_choices": [False, "selective"],
+    "offload_choices": [False],
+    "tensor_choices": [1, 2],
+    "schedules": ["1f1b"],
+    "selective_again": 0.05,
+    "objective": "goodput",
+    "stall_s": 1.0,
+    "write_s": 10.0,
+    "restart_s": 60.0,
+    "separate_domains": False,
+    "bucket_choices": [None, 1e6],
+    "overlap": True,
+    "max_stages": 2,
+    "min_replicas": 1,
+    "max_replicas": 2,
+    "time_limit_s": 5.0,
+    "bwd_mult": 2.0,
+    "grad_bytes": 2.0,
+    "input_bytes": 10.0,
+    "fixed": 1e6,
+    "robust": {"sigma": 0.1, "samples": 4},
+}
+"""Every key that a scenario may have."""
+
+ODD: list[Any] = [
+    *(0, -1, 1e-320, 1e308, 10**400, 2**63, 1.5, -0.0, math.nan, math.inf, -math.inf),
+    *("7", "", True, None, [], {}, [1e308], {"a": 1}),
+]
+
+
+def paths_in(given: Any = WHOLE, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value within."""
+    if path:
+        yield path
+    if isinstance(given, dict | list):
+        for key in given if isinstance(given, dict) else range(len(given)):
+            yield from paths_in(given[key], (*path, key))

@@ -22,7 +22,7 @@ from trainmaster.home import Home, write_atomically
 from trainmaster.ids import node_id_of
 
 if TYPE_CHECKING:
-    from trainmaster.cli.cluster import Cluster
+    from trainmaster.cluster import Cluster
 
 CHECKOUT = Path(__file__).parents[2]
 """Where `control`, `dashboard`, `migrations` and `examples` lie beside this package."""
@@ -55,8 +55,11 @@ def single_node(home: Home, slots: int | None) -> list[Node]:
 
 def cluster_nodes(cluster: Cluster) -> list[Node]:
     """Return the nodes of a cluster file."""
+    from trainmaster.cli.cluster import profile_of
+
     return [
-        Node(node.name, node.slots, node.labels, cluster.profile(node)) for node in cluster.nodes
+        Node(node.name, node.slots, node.labels, profile_of(cluster, node))
+        for node in cluster.nodes
     ]
 
 

@@ -24,6 +24,9 @@ from trainmaster.cli.settings import DEFAULT_DASHBOARD_PORT, DEFAULT_PORT, home_
 from trainmaster.errors import ConflictError, TrainmasterError
 from trainmaster.home import Home
 
+MOST_AGENTS = 256
+"""On one machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -86,7 +89,12 @@ def _nodes(home: Home, slots: int | None, cluster: str | None) -> list[parts.Nod
 
     if slots is not None:
         raise typer.BadParameter("give either --slots or --cluster, whose nodes have their own")
-    return parts.cluster_nodes(read_cluster(cluster))
+    found = read_cluster(cluster)
+    if len(found.nodes) > MOST_AGENTS:
+        raise typer.BadParameter(
+            f"{cluster} has {len(found.nodes)} nodes: at most {MOST_AGENTS} agents are started here"
+        )
+    return parts.cluster_nodes(found)
 
 
 def _ports(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import psutil
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainmaster import logs
 from trainmaster.emulation import Link
@@ -50,6 +51,14 @@ class Profile(BaseModel):
     labels: dict[str, str] = {}
     emulate: Emulation = Emulation()
     links: list[ProfileLink] = []
+
+    @model_validator(mode="after")
+    def _links_once(self) -> Self:
+        pairs = Counter((link.source, link.target) for link in self.links)
+        twice = [f"{source} to {target}" for (source, target), times in pairs.items() if times > 1]
+        if twice:
+            raise ValueError(f"more than one link leads from {', '.join(twice)}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from control.planner.answer import answer
@@ -10,7 +12,7 @@ from control.planner.merging import MOST_KINDS, coarse
 from control.planner.placing import place
 from control.planner.reading import read_scenario
 from control.planner.search import search
-from tests.fakes.bad_scenarios import BAD, GOOD, changed
+from tests.fakes.bad_scenarios import BAD, GOOD, ODD, WHOLE, changed, paths_in
 from trainmaster.errors import SpecError
 
 BIG = {"layers": [{"fwd": 2e9, "params": 2e8, "out": 1e5, "act": 1e6}] * 4}
@@ -28,6 +30,13 @@ def test_a_bad_scenario_is_refused_with_the_place_and_the_mend(scenario, where, 
     assert any(
         problem.path == where and what in problem.message for problem in caught.value.problems
     ), [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{odd!r:.20}")
+def test_whatever_stands_anywhere_is_read_or_refused(odd):
+    for path in paths_in():
+        with contextlib.suppress(SpecError):
+            read_scenario(changed(*path, to=odd, of=WHOLE))
 
 
 def test_all_problems_are_told_at_once():
@@ -51,6 +60,20 @@ def test_all_problems_are_told_at_once():
 def test_a_model_that_fits_nowhere_is_refused_with_the_numbers(scenario):
     with pytest.raises(SpecError, match=r"fits in no way.*bytes"):
         search(read_scenario(scenario))
+
+
+@pytest.mark.parametrize("long", [{"stall_s": 1e20}, {"stall_s": 1.0, "restart_s": 1e20}])
+def test_failures_that_leave_no_time_to_train_are_named(long):
+    nodes = [{**each, "mtbf_s": 1e6} for each in GOOD["nodes"]]
+    scenario = read_scenario({**GOOD, "nodes": nodes, "objective": "goodput", **long})
+    with pytest.raises(SpecError, match=r"no plan gets on.*mtbf_s 1e\+06 at best"):
+        search(scenario)
+
+
+def test_layers_without_parameters_are_planned_for():
+    bare = {**GOOD, "layers": [{**each, "params": 0} for each in GOOD["layers"]]}
+    found, good = search(read_scenario(bare)).verdict, search(read_scenario(GOOD)).verdict
+    assert 0 < found.step_s <= good.step_s
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -142,3 +144,22 @@ def test_times_of_another_workload_or_precision_or_of_some_nodes_alone_are_not_u
     some = [machine_of("oak", 1, timed(0.01), workload=KEY), machine_of("elm", 1, calibrated(4e10))]
     scenario = fleet_scenario(some, spec(), WORKLOAD)
     assert not any(kind.timed for kind in scenario.kinds)
+
+
+@pytest.mark.parametrize(
+    ("profile", "what"),
+    [
+        ({"speed": 1e-320}, "speed: "),
+        ({"speed": "fast"}, "speed: "),
+        ({"layer_time_s": 1e308}, "layer_time_s: "),
+        ({"memory_bytes": 10**400}, "memory_bytes: "),
+        ({"links": {"elm": {"mbps": math.nan}}}, "links.elm.mbps: "),
+        ({"links": {"elm": 7}}, "links.elm: "),
+        ({"links": [1]}, "links: "),
+    ],
+)
+def test_what_a_node_cannot_be_is_not_planned_with(profile, what):
+    found = machine_of("oak", 1, {**profile, "kind_of_its_own": 1}, 1000)
+    assert (found.speed, found.layer_time_s, found.memory_bytes) == (None, None, 1000)
+    [doubt] = found.doubts
+    assert doubt.startswith(f"what oak states is left out of account: {what}")

@@ -22,6 +22,9 @@ links:
 """
 
 
+PAIR = "nodes: [{name: a}, {name: b}]\n"
+
+
 def written(folder: Path, text: str) -> str:
     path = folder / "cluster.yaml"
     path.write_text(text)
@@ -59,7 +62,30 @@ def test_a_node_without_a_profile_leaves_the_agent_to_look_for_itself(tmp_path: 
         ("nodes: [{name: ../a}]", "must be 1 to 63"),
         ("nodes: [{name: a, slots: 0}]", "greater than or equal to 1"),
         ("nodes: [{name: a, emulate: {speed: 2}}]", "less than or equal to 1"),
+        ("nodes: [{name: a, emulate: {speed: 1e-320}}]", "nodes.0..emulate.speed.*0.000001"),
+        ("nodes: [{name: a, emulate: {speed: -1}}]", "greater than or equal to 0.000001"),
+        ("nodes: [{name: a, emulate: {speed: .nan}}]", "finite number"),
+        ("nodes: [{name: a, emulate: {speed: fast}}]", "valid number"),
+        ("nodes: [{name: a, emulate: {layer_time_s: 1e308}}]", "less than or equal to 3600"),
+        (
+            "nodes: [{name: a, emulate: {layer_time_s: 1e-320}}]",
+            "greater than or equal to 0.000000001",
+        ),
+        ("nodes: [{name: a, emulate: {layer_time_s: .inf}}]", "finite number"),
+        ("nodes: [{name: a, emulate: {layer_time_s: '1'}}]", "valid number"),
+        (f"nodes: [{{name: a, emulate: {{memory_bytes: 1{'0' * 400}}}}}]", "less than or equal to"),
+        ("nodes: [{name: a, emulate: {memory_bytes: 1.5}}]", "valid integer"),
+        ("nodes: [{name: a, emulate: {drift: {at_step: 1, speed: 1e-320}}}]", "0.000001"),
+        ("nodes: [{name: a, name: b}]", "name"),
+        ("nodes: [{name: a, slots: true}]", "valid integer"),
+        ("nodes: [{name: a, labels: {room: 7}}]", "valid string"),
         ("nodes: [{name: a}]\nlinks: [{from: a, to: b}]", "names b"),
+        (f"{PAIR}links: [{{from: a, to: b}}, {{from: a, to: b}}]", "more than one link leads"),
+        (f"{PAIR}links: [{{from: a, to: b, latency_ms: -1}}]", "greater than or equal to 0"),
+        (f"{PAIR}links: [{{from: a, to: b, latency_ms: 1e308}}]", "less than or equal to 3600000"),
+        (f"{PAIR}links: [{{from: a, to: b, mbps: 0}}]", "greater than or equal to 0.000001"),
+        (f"{PAIR}links: [{{from: a, to: b, mbps: 1e-320}}]", "greater than or equal to 0.000001"),
+        (f"{PAIR}links: [{{from: a, to: b, mbps: .nan}}]", "finite number"),
         ("nodes: [{name: a}]\nlinks: [{from: a, to: a}]", "to itself"),
         ("nodes: [{name: a, colour: red}]", "not a known key"),
     ],
