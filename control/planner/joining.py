@@ -82,10 +82,11 @@ def joined(
     # Ranks end and begin anew: twice what a beginning takes.
     costs_s = found.moved_s + (MIGRATION_S if restart_s is None else 2 * restart_s + COLD_S)
     gain_s = (found.stays_s - found.step_s) * steps_left
+    taken = {node for pipeline in found.plan.pipelines for node in pipeline.nodes} - used
     told = (
-        f"with {', '.join(idle)} a step would take {found.step_s:.3g} s instead of "
-        f"{found.stays_s:.3g} s, which saves {gain_s:.3g} s over the {steps_left} steps that are "
-        f"left; going over costs {costs_s:.3g} s"
+        f"with {', '.join(sorted(taken) or idle)} a step would take {found.step_s:.3g} s instead "
+        f"of {found.stays_s:.3g} s, which saves {gain_s:.3g} s over the {steps_left} steps that "
+        f"are left; going over costs {costs_s:.3g} s"
     )
     return Replanned(found.plan, told) if gain_s > costs_s else told
 

@@ -41,7 +41,8 @@ def take_in(turn: Turn) -> None:
     if isinstance(found, Replanned):
         because = f"Nodes stand idle beside the run: {found.because}."
         moves.begin(turn, Move("join", because, found.plan))
-        turn.tell("plan_joining", because, nodes=sorted({node.id for node, _ in rooms} - used))
+        taken = {node for pipeline in found.plan.pipelines for node in pipeline.nodes} - used
+        turn.tell("plan_joining", because, nodes=sorted(taken))
 
 
 def _may_move(turn: Turn, attempt: Attempt) -> bool:

@@ -1,8 +1,9 @@
 """`python -m tests.campaigns.planned [--only NAME ...] [--write]`: runs that are left to the
-planner (`parallel: auto`), live. A device slows down while it is trained on; nodes measure
-themselves and the layers before they are planned for; plans of several kinds are carried out. Some
-minutes, on a machine that does nothing else. With `--write` what was seen goes into
-docs/campaigns/planned.md, each story in the place of the one before under its name.
+planner (`parallel: auto`), live. A device slows down while it is trained on; faster nodes join one
+after the other; nodes measure themselves and the layers before they are planned for; plans of
+several kinds are carried out. Some minutes, on a machine that does nothing else. With `--write`
+what was seen goes into docs/campaigns/planned.md, each story in the place of the one before under
+its name.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,9 +26,10 @@ import yaml
 from bench.conditions import conditions
 from control.planner import automatic
 from control.planner.machine import Machine, stated_link
+from tests.campaigns.planned_page import page
 from tests.campaigns.telling import FOLDER, Json, Story, tell
 from tests.distributed.ranks import plan_of, tiny_spec, trained
-from tests.scenarios.ring import Ring, running, tiny, until
+from tests.scenarios.ring import ROOT, TRAINMASTER, Ring, running, tiny, until
 from trainmaster.emulation import Link
 from trainmaster.layout import nodes_of
 from trainmaster.plan import Plan
@@ -35,6 +39,8 @@ from worker.launch import Emulation
 KEPT, PAGE = FOLDER / "planned.json", FOLDER / "planned.md"
 MARK = "<!-- from here on as the campaign wrote it -->"
 DRIFTS_AT, DRIFTS_TO, DRIFT_STEPS = 50, 0.4, 200
+REPLAN_AFTER_S, JOIN_STEPS = 20.0, 600
+SLOW, FAST = {"layer_time_s": 0.04}, {"layer_time_s": 0.01}
 
 
 def drift(folder: Path, corpus: Path) -> Json:
@@ -71,6 +77,85 @@ def drift(folder: Path, corpus: Path) -> Json:
             "steps_twice": len(ring.losses(run)) != DRIFT_STEPS,
             "wrong": [] if done["generation"] == 2 else [f"{done['generation']} generations"],
         }
+
+
+def joins(folder: Path, corpus: Path) -> Json:
+    """Two nodes four times as fast join a run, the second as soon as the first is in use."""
+    nodes = [{"name": name, "slots": 1, "emulate": SLOW} for name in ("oak", "elm")]
+    spec = {
+        **tiny("joined", corpus, steps=JOIN_STEPS, global_batch=48),
+        "parallel": "auto",
+        "recovery": {"replan_after_s": REPLAN_AFTER_S},
+    }
+    with running(folder / "home", nodes=nodes) as ring, ExitStack() as agents:
+        until_present(ring, len(nodes))
+        run = ring.submit(spec)
+        ring.wait_for_step(run, 5)
+        for generation, name in ((2, "ash"), (3, "fig")):
+            agents.enter_context(joining(ring, folder / name, name))
+            ring.wait_for_generation(run, generation)
+        done = ring.wait_for(run, "succeeded", within_s=900)
+        took, attempts = step_seconds(ring, run), done["attempts"]
+        ends = [each["resumed_from_step"] for each in attempts[1:]] + [JOIN_STEPS]
+        begins = [each["resumed_from_step"] or 0 for each in attempts]
+        moved = ring.events(run, "plan_joining")
+        waited = [
+            _seconds(one["ready_at"], move["at"])
+            for one, move in zip(attempts, moved, strict=False)
+        ]
+        wrong = [] if done["generation"] == 3 else [f"{done['generation']} generations"]
+        wrong += [] if len(moved) == 2 else [f"{len(moved)} moves"]
+        wrong += [f"a move after {each:.1f} s" for each in waited if each < REPLAN_AFTER_S]
+        if list(ring.losses(run)) != [*range(1, JOIN_STEPS + 1)]:
+            wrong.append("not every step is there once")
+        return {
+            "plans": [layout(each["plan"]) for each in attempts],
+            "causes": [each["cause"] for each in attempts],
+            "because": [each["because"] for each in moved],
+            "predicted_s": [each["plan"]["predicted"]["step_time_s"] for each in attempts],
+            "steps": [[begin + 1, end] for begin, end in zip(begins, ends, strict=True)],
+            "step_s": [
+                middle(took, begin + 3, end + 1) for begin, end in zip(begins, ends, strict=True)
+            ],
+            "trained_s": waited,
+            "between_s": [took_between(ring, run, step) for step in begins[1:]],
+            "replan_after_s": REPLAN_AFTER_S,
+            "wrong": wrong,
+        }
+
+
+@contextmanager
+def joining(ring: Ring, home: Path, name: str) -> Iterator[None]:
+    """An agent of a fast node that is started beside a Trainmaster, as on another machine."""
+    profile = home.with_suffix(".json")
+    profile.write_text(json.dumps({"emulate": FAST}), encoding="utf-8")
+    made = ring.json("token", "create", "--role", "agent", "--node", name)
+    environment = {
+        **ring.environment,
+        "TRAINMASTER_HOME": str(home),
+        "TRAINMASTER_TOKEN": made["token"],
+    }
+    words = ("agent", "--name", name, "--slots", "1", "--profile", str(profile))
+    with home.with_suffix(".log").open("wb") as log:
+        agent = subprocess.Popen(
+            [TRAINMASTER, *words], env=environment, cwd=ROOT, stdout=log, stderr=log
+        )
+        try:
+            yield
+        finally:
+            agent.terminate()
+            agent.wait(timeout=60)
+
+
+def took_between(ring: Ring, run: str, step: int) -> float:
+    """Return the seconds from the end of a step to that of the next, in another attempt."""
+    points = ring.json("series", run, "loss", "--points", 100_000)["points"]
+    ended = {at_step: at for _, at_step, _, at in points}
+    return _seconds(ended[step], ended[step + 1])
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
 def calibrated(folder: Path, corpus: Path) -> Json:
@@ -228,6 +313,7 @@ def middle(seconds: dict[int, float], first: int, end: int) -> float:
 
 STORIES: dict[str, Story] = {
     "drift": drift,
+    "joins": joins,
     "calibrated": calibrated,
     "kinds": kinds,
 }
@@ -251,61 +337,10 @@ def _timed(story: Story, folder: Path, corpus: Path) -> Json:
 def write(name: str, told: Json) -> None:
     """Keep one story, and write the page of all that are kept."""
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-    kept = {**kept, name: told, "conditions": conditions(["torch"])}
+    kept = {**kept, name: {**told, "conditions": conditions(["torch"])}}
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     head = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    PAGE.write_text(f"{head}{MARK}\n\n{''.join(page(kept))}", encoding="utf-8")
-
-
-def page(kept: Json) -> Iterator[str]:
-    """Yield the page, piece by piece."""
-    machine = kept["conditions"]
-    yield f"{machine['cores']} cores ({machine['cpu']}), torch {machine['versions']['torch']}.\n"
-    if "drift" in kept:
-        yield from _of_drift(kept["drift"])
-    if "calibrated" in kept:
-        yield from _of_calibration(kept["calibrated"])
-    if "kinds" in kept:
-        yield from _of_kinds(kept["kinds"])
-
-
-def _conditions(told: Json) -> str:
-    before, after = told["load"]
-    return f"Load average {before:.1f} as it began, {after:.1f} as it ended.\n\n"
-
-
-def _of_drift(told: Json) -> Iterator[str]:
-    step = told["step_s"]
-    yield f"\n## A device slows down\n\n{_conditions(told)}"
-    yield "| | |\n|---|---|\n"
-    for at, (plan, predicted) in enumerate(zip(told["plans"], told["predicted_s"], strict=True)):
-        yield f"| plan of generation {at + 1} | {plan}; predicted {predicted:.3f} s |\n"
-    yield f"| median step before step {told['drifts_at']} | {step['before']:.3f} s |\n"
-    yield f"| from there to step {told['went_on_at'] - 1} | {step['slowed']:.3f} s |\n"
-    yield f"| after going over | {step['after']:.3f} s |\n\n"
-    yield "".join(f"> {each}\n" for each in told["because"])
-
-
-def _of_calibration(told: Json) -> Iterator[str]:
-    measured, predicted = told["measured_s"], told["predicted_s"]
-    yield f"\n## Measured nodes\n\n{_conditions(told)}"
-    yield "| | |\n|---|---|\n"
-    yield f"| plan | {told['plan']} |\n"
-    yield f"| step predicted | {predicted:.3f} s |\n"
-    yield f"| step measured | {measured:.3f} s ({predicted / measured - 1:+.1%}) |\n"
-    yield f"| the even split | {told['even_s']:.3f} s ({told['even_s'] / measured:.2f} times) |\n"
-
-
-def _of_kinds(told: Json) -> Iterator[str]:
-    yield f"\n## Plans of several kinds\n\n{_conditions(told)}"
-    yield "| fleet | plan | predicted s | measured s | off by | losses off by at most |\n"
-    yield "|---|---|---|---|---|---|\n"
-    for each in told["plans"]:
-        off = each["predicted_s"] / each["measured_s"] - 1
-        yield (
-            f"| {each['fleet']} | {each['plan']} | {each['predicted_s']:.3f} | "
-            f"{each['measured_s']:.3f} | {off:+.1%} | {each['loss_off']:.0e} |\n"
-        )
+    PAGE.write_text(f"{head}{MARK}\n{''.join(page(kept))}", encoding="utf-8")
 
 
 if __name__ == "__main__":
