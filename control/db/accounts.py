@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from control.db import chunks, queries, samples, tables
+from control.db import chunks, queries, samples, tables, values
 from control.db.faults import UnreadableError
 from control.db.segments import whole
 from control.db.unreadable import readable
@@ -145,7 +145,7 @@ def _restored(connection: Connection, run: str) -> list[Restoring]:
     told = connection.execute(
         select(e.at, e.data).where(e.run == run, e.kind == "checkpoint_restored")
     )
-    return [Restoring(at, float(data.get("seconds") or 0.0)) for at, data in told]
+    return [Restoring(at, values.seconds(data.get("seconds"))) for at, data in told]
 
 
 def _trained(steps: StepTimes) -> dict[int, Trained]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -17,9 +18,26 @@ from control import snapshot as view
 from control.db import history, tables
 from control.db.among import one_of
 from control.db.values import instant_text
+from trainmaster.ids import checkpoint_folder
+from trainmaster.storage import MEMORY_SCHEME
 
 LOCAL, STORE = "local", "store"
 DUE, STORED, BAD, RETIRED = "due", "stored", "bad", "retired"
+
+
+def may_lie_at(connection: Connection, location: str, run: str, generation: int, step: int) -> bool:
+    """Return whether a checkpoint that was told of can lie there: in its own folder of its run's,
+    or in memory. What a node tells must not have another run's read or removed.
+    """
+    above, _, folder = unquote(location).rpartition("/")
+    parent = above.rpartition("/")[2]
+    if folder != checkpoint_folder(generation, step) or {".", ".."} & set(above.split("/")):
+        return False
+    if location.startswith(MEMORY_SCHEME):
+        return parent == run
+    r = tables.runs.c
+    root = connection.scalar(select(r.checkpoint_root).where(r.id == run))
+    return root is not None and parent == unquote(root).rpartition("/")[2]
 
 
 def begin(connection: Connection, checkpoint: Mapping[str, Any], *, node: str) -> None:

@@ -149,6 +149,8 @@ def _checkpoint_committed(connection: Connection, told: Told, now: datetime) -> 
         return
     assert told.run is not None
     assert told.generation is not None
+    if not copies.may_lie_at(connection, location, told.run, told.generation, step):
+        return
     if not location.startswith(MEMORY_SCHEME):
         _forget_kept(connection, told, step)
     superseded = _is_superseded(connection, told.run, told.generation)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import DateTime, Dialect
 from sqlalchemy.types import TypeDecorator
 
+_LONGEST_S = 1e10
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -72,6 +73,12 @@ def whole(value: Any) -> int | None:
     """Return a number that was told if it is one that can be stored as an integer, else None."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and abs(value) < 2**62 else None
+
+
+def seconds(value: Any) -> float:
+    """Return a duration that was told; 0 when it is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < _LONGEST_S else 0.0
 
 
 def storable(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from control.db.accounts import Accounts
 from control.db.engine import Database
 from tests.integration.control.conftest import FakeClock
@@ -48,3 +50,19 @@ def test_reading_a_checkpoint_back_is_counted_as_the_rank_timed_it(
     with db.read() as connection:
         spent = Accounts().of(connection, scene.run, now=clock.now()).goodput
     assert (spent["restoring_s"], spent["wall_s"]) == (4, 11)
+
+
+@pytest.mark.parametrize("seconds", ["x" * 3000, "NaN", -1, 1e308, 10**400, True, [], {}, None])
+def test_a_duration_that_is_none_spoils_no_account(
+    db: Database, clock: FakeClock, seconds: object
+) -> None:
+    scene = Scene(db, clock)
+    scene.sync()
+    scene.submit()
+    scene.begin()
+    clock.pass_s(10)
+    told = event("checkpoint_restored", step=5, seconds=seconds)
+    scene.sync(scene.batch(0, 10, events=[told.model_copy(update={"at": clock.now()})]))
+    with db.read() as connection:
+        spent = Accounts().of(connection, scene.run, now=clock.now()).goodput
+    assert (spent["restoring_s"], spent["wall_s"]) == (0, 10)

@@ -28,7 +28,8 @@ from control.reconciler import Reconciler
 from control.snapshot import RunSnapshot
 from control.vitals import Vitals
 from tests.integration.control.conftest import FakeClock
-from tests.integration.control.scene import Scene, event, plan
+from tests.integration.control.scene import STORE, Scene, event, plan
+from trainmaster.facts import Event
 from trainmaster.orders import Drill
 
 
@@ -153,12 +154,14 @@ def test_an_incident_keeps_its_beginning(scene: Scene) -> None:
     assert (loaded.snapshot.num_incidents, loaded.snapshot.incidents) == (1, ())
 
 
+def committed(scene: Scene) -> Event:
+    where = f"{STORE}/{scene.run}/g1-step10"
+    return event("checkpoint_committed", step=10, location=where, manifest_sha256="sha256:0")
+
+
 def test_a_checkpoint_that_was_pinned_meanwhile_is_not_retired(scene: Scene) -> None:
     scene.begin()
-    commit = event(
-        "checkpoint_committed", step=10, location="file:///c/10", manifest_sha256="sha256:0"
-    )
-    scene.sync(scene.batch(0, 10, events=[commit]))
+    scene.sync(scene.batch(0, 10, events=[committed(scene)]))
     checkpoint = f"{scene.run}-g1-s10"
     with scene.db.write() as connection:
         connection.execute(tables.checkpoints.update().values(pinned=True))
@@ -170,10 +173,7 @@ def test_a_checkpoint_that_was_pinned_meanwhile_is_not_retired(scene: Scene) -> 
 def test_a_checkpoint_that_somebody_asked_to_restore_meanwhile_is_not_retired(scene: Scene) -> None:
     scene.begin()
     scene.decide(state="running")
-    commit = event(
-        "checkpoint_committed", step=10, location="file:///c/10", manifest_sha256="sha256:0"
-    )
-    scene.sync(scene.batch(0, 10, events=[commit]))
+    scene.sync(scene.batch(0, 10, events=[committed(scene)]))
     checkpoint = f"{scene.run}-g1-s10"
     with scene.db.write() as connection:
         wish = asking.Ask("restore", {"checkpoint": checkpoint}, actor="anna")
@@ -185,10 +185,7 @@ def test_a_checkpoint_that_somebody_asked_to_restore_meanwhile_is_not_retired(sc
 
 def test_a_checkpoint_tells_how_many_generations_began_from_it(scene: Scene) -> None:
     scene.begin()
-    commit = event(
-        "checkpoint_committed", step=10, location="file:///c/10", manifest_sha256="sha256:0"
-    )
-    scene.sync(scene.batch(0, 10, events=[commit]))
+    scene.sync(scene.batch(0, 10, events=[committed(scene)]))
     for generation in (2, 3):
         scene.begin(generation, parent=1, resumed_from_step=10, checkpoint=f"{scene.run}-g1-s10")
     assert scene.row(tables.checkpoints)["tries"] == 2

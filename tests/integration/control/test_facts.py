@@ -13,7 +13,7 @@ from control.db.engine import Database
 from control.db.segments import whole
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import AGENT, Scene, columns, event, plan, same
-from trainmaster.facts import Batch
+from trainmaster.facts import Batch, Event
 from trainmaster.interval import PRIOR_NODE_S
 from trainmaster.wire import Running
 
@@ -141,7 +141,7 @@ def test_the_attempt_is_ready_when_its_last_rank_is(scene: Scene) -> None:
     assert scene.row(tables.attempts)["ready_at"] == scene.clock.now()
 
 
-def committed(scene: Scene, step: int, generation: int = 1, **more: object) -> object:
+def committed(scene: Scene, step: int, generation: int = 1, **more: object) -> Event:
     return event(
         "checkpoint_committed",
         step=step,
@@ -158,6 +158,34 @@ def test_a_committed_checkpoint_is_indexed(scene: Scene) -> None:
     found = scene.row(tables.checkpoints)
     assert found["id"] == f"{scene.run}-g1-s10"
     assert (found["state"], found["abandoned"], found["bytes"]) == ("committed", False, 10)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "file:///checkpoints/{run}/g1-step11",
+        "file:///checkpoints/{run}/g2-step10",
+        "file:///checkpoints/rffffffffff/g1-step10",
+        "file:///checkpoints/{run}/../rffffffffff/../{run}/g1-step10",
+        "file:///checkpoints/%2e%2e/{run}/g1-step10",
+        "memory://rffffffffff/g1-step10",
+        "file:///etc",
+        "g1-step10",
+        "",
+    ],
+)
+def test_a_checkpoint_is_believed_only_in_its_own_folder_of_its_own_run(
+    scene: Scene, where: str
+) -> None:
+    told = committed(scene, 10)
+    forged = told.model_copy(
+        update={"data": {**told.data, "location": where.format(run=scene.run)}}
+    )
+    scene.sync(scene.batch(0, 10, events=[forged]))
+    assert scene.rows(tables.checkpoints) == []
+    kept = event("state_kept", **{**forged.data, "stored": False})
+    scene.sync(scene.batch(10, 20, events=[kept]))
+    assert scene.rows(tables.checkpoints) == []
 
 
 def test_what_a_superseded_generation_commits_is_abandoned(scene: Scene) -> None:

@@ -14,7 +14,7 @@ from control.db import tables
 from control.db.engine import Database
 from control.decision import AlertChange, NewStacks
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane
-from tests.integration.control.scene import Scene, columns, event
+from tests.integration.control.scene import STORE, Scene, columns, event
 from trainmaster.home import Home
 
 
@@ -37,7 +37,7 @@ def scene(here: Plane) -> Scene:
         event(
             "checkpoint_committed",
             step=step,
-            location=f"file:///c/{step}",
+            location=f"{STORE}/{made.run}/g1-step{step}",
             manifest_sha256="sha256:" + "0" * 64,
         )
         for step in (10, 20)
