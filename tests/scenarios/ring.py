@@ -121,9 +121,12 @@ class Ring:
         """What a command that reads would ask for, over HTTP: stories look often, and a process for
         each look would slow down what is looked at.
         """
-        token = Home(self.home).token()
-        with Client(self.environment["TRAINMASTER_URL"], token, timeout_s=60) as client:
+        with self.client() as client:
             return client.get(path, **query)
+
+    def client(self) -> Client:
+        token = Home(self.home).token()
+        return Client(self.environment["TRAINMASTER_URL"], token, timeout_s=60)
 
     def show(self, run: str) -> dict[str, Any]:
         return dict(self.get(f"/v1/runs/{run}"))

@@ -1,4 +1,6 @@
-"""A rank that hangs, a link that is cut, a node that is gone: told apart, and each ends well."""
+"""Rules on a link, a rank that hangs, a link that is cut, a node that is gone: told apart, and each
+ends well.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.scenarios.ring import OAK, Ring, running, tiny, until
+from trainmaster.errors import ConflictError
 
 PAIR = [{**OAK, "slots": 2}, {**OAK, "name": "elm", "slots": 2}]
-STEPS = 260
+STEPS = 300
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +26,57 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
         yield up
 
 
+LINK = "link elm - oak"
+RULES = {
+    "rules": [
+        {
+            "name": "sums take long",
+            "metric": "latency_ms",
+            "scope": "link",
+            "when": {"condition": "above", "value": 1e-3},
+            "for": {"steps": 3},
+            "mode": "ask",
+            "actions": [{"action": "restart"}],
+        },
+        {
+            "name": "sums are seen",
+            "metric": "bandwidth_bytes_per_s",
+            "scope": "link",
+            "when": {"condition": "above", "value": 1},
+        },
+    ]
+}
+"""Both are bad from the first step: every sum takes time."""
+
+
+def two_rules_watch_one_link(ring: Ring, run: str) -> None:
+    """What they see is one incident, which names both ends; a person dismisses what one asks."""
+    with ring.client() as api:
+        api.post("/v1/rules", {"text": yaml.safe_dump(RULES)})
+        [incident] = until(lambda: api.get("/v1/incidents"), what="an incident")
+        assert (incident["rule"], incident["state"]) == ("sums take long", "waiting")
+        assert incident["proposed"]["scope"] == LINK
+        assert f"latency_ms of {LINK} was bad" in incident["because"]
+        path = f"/v1/incidents/{incident['id']}"
+        told = until(lambda: api.get(path)["alerts"][1:] and api.get(path)["alerts"])
+        assert {(each["rule"], each["scope"]) for each in told} == {
+            ("sums take long", LINK),
+            ("sums are seen", LINK),
+        }
+        ring.json("dismiss", incident["id"], "--why", "sums take time")
+        shown = api.get(path)
+        assert (shown["state"], shown["closed_as"]) == ("closed", "dismissed")
+        assert "sums take time" in shown["because"]
+        with pytest.raises(ConflictError, match="does not wait for an answer"):
+            api.post(f"{path}/approve", {})
+        assert ring.show(run)["generation"] == 1, "nothing was restarted"
+        for rule in RULES["rules"]:
+            api.delete(f"/v1/rules/{rule['name']}")
+
+
 def a_rank_hangs(ring: Ring, run: str) -> None:
     """It is named, its stacks are kept, and the run goes on."""
     ring.json("drill", run, "hang", "--rank", 2, "--for", "600s")
-    until(lambda: ring.json("incidents", run), within_s=60, what="an incident")
     ring.wait_for_step(run, 30, generation=2)
     cause = ring.show(run)["attempts"][1]["cause"]
     assert cause.startswith("rank 2 hung at step "), cause
@@ -53,18 +104,19 @@ def a_node_is_gone(ring: Ring, run: str) -> None:
     assert "of 2 replicas" in newest["cause"]
 
 
-def test_three_troubles_are_told_apart_and_each_ends_well(pair: Ring, corpus: Path):
+def test_troubles_are_told_apart_and_each_ends_well(pair: Ring, corpus: Path):
     spec = tiny("troubled", corpus, steps=STEPS)
     run = pair.submit({**spec, "placement": {"nodes": 2, "min_nodes": 1}})
     pair.wait_for_step(run, 12)
     shown = pair.json("stacks", run)
     assert [each["rank"] for each in shown] == [0, 1, 2, 3]
     assert all("train" in each["text"] for each in shown), "where they stand, while they go on"
+    two_rules_watch_one_link(pair, run)
     a_rank_hangs(pair, run)
     a_link_is_cut(pair, run)
     a_node_is_gone(pair, run)
     assert len(pair.losses(run)) == STEPS, "what was told late is there, and each step once"
-    [incident, *_] = pair.json("incidents", run)
+    [_, incident, *_] = pair.json("incidents", run)
     assert (incident["rule"], incident["closed_as"]) == ("hang", "resolved")
     assert incident["drill"] == "hang"
     assert {each["rank"] for each in incident["stacks"]} == {0, 1, 2, 3}

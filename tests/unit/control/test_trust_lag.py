@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from control.rules import sheet
+from control.rules.backtest import backtest, metrics_of
 from control.rules.judgement import Judgement
 from control.rules.trust import Trust
 from control.rules.watching import judge_all
 from control.snapshot import Checkpoint, Sample
 from tests.fakes import snapshots as at
 
+TRACE = Path(__file__).parents[2] / "data" / "curves" / "trust_falls_behind.csv"
 RULE = next(rule for rule in at.RULES if rule.name == "trust falls behind")
 
 
@@ -99,3 +103,14 @@ def test_one_that_is_trusted_again_ends_it():
 )
 def test_nothing_is_said_of_small_runs_nor_within_the_interval(trusted, minutes, every):
     assert judged(*trusted, minutes=minutes, every=every).state != "firing"
+
+
+def test_the_trace_of_a_store_that_went_away_is_found_where_the_live_run_was():
+    with TRACE.open(encoding="utf-8") as lines:
+        [history] = sheet.read(TRACE.name, lines, metrics_of((RULE,)))
+    [found] = backtest((RULE,), history)["findings"]
+    assert (found["first_bad_step"], found["fired_step"], found["resolved_step"]) == (
+        111,
+        535,
+        None,
+    )
