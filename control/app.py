@@ -18,6 +18,7 @@ from control.api import (
     checkpoints,
     errors,
     imports,
+    looks,
     nodes,
     plan,
     requests,
@@ -110,8 +111,8 @@ def create_app(
     app.add_middleware(Ending, draining=shell.draining)
     errors.install(app)
     for module in (
-        *(system, access, nodes, runs, timelines, imports, requests, checkpoints, backtest, rules),
-        *(alerts, silences, alertmanager, channels, plan),
+        *(system, access, nodes, runs, looks, timelines, imports, requests, checkpoints, backtest),
+        *(rules, alerts, silences, alertmanager, channels, plan),
     ):
         app.include_router(module.router)
     return app

@@ -42,6 +42,7 @@ LEAST_ROLE: Mapping[tuple[str, str], str] = {
     ("GET", "/v1/runs/{run}/events"): VIEWER,
     ("GET", "/v1/runs/{run}/series"): VIEWER,
     ("POST", "/v1/runs/{run}/series"): VIEWER,
+    ("POST", "/v1/runs/{run}/look"): VIEWER,
     ("GET", "/v1/runs/{run}/timelines"): VIEWER,
     ("GET", "/v1/runs/{run}/timelines/{step}"): VIEWER,
     ("GET", "/v1/runs/{run}/checkpoints"): VIEWER,

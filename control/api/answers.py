@@ -17,9 +17,14 @@ class Answer(JSONResponse):
     """
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(
-            content, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_other
-        ).encode("utf-8", "replace")
+        return as_json(content)
+
+
+def as_json(content: Any) -> bytes:
+    """Return what an answer says as the bytes of its body."""
+    return json.dumps(
+        content, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_other
+    ).encode("utf-8", "replace")
 
 
 def _other(value: object) -> str:

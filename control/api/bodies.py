@@ -157,6 +157,18 @@ class SeveralBody(Strict):
     tokens: bool = False
 
 
+class LookBody(Strict):
+    """What the page of a run needs at once.
+
+    Attributes:
+        known: the version of each part that the reader has; such a part comes without its answer.
+        series: what is asked of `/series` besides.
+    """
+
+    known: Annotated[dict[str, Annotated[str, Field(max_length=64)]], Field(max_length=20)] = {}
+    series: Annotated[list[SeveralBody], Field(max_length=4)] = []
+
+
 Tag = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[^\s,](?:[^,\n]*[^\s,])?$")]
 
 

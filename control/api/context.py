@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from control.clock import Clock
 from control.db.accounts import Accounts
+from control.db.charts import Charts
 from control.db.engine import Database
 from control.db.overviews import Overviews
 from control.group_commit import GroupCommit
@@ -37,6 +38,7 @@ class Shell:
         syncs: stores what nodes say.
         accounts: where the wall time of runs went.
         overviews: what was told of runs in lists.
+        charts: what long runs come to on charts.
         vitals: what the periodic work comes to.
         draining: set once this process is about to stop. Nothing may wait for long any more.
     """
@@ -52,6 +54,7 @@ class Shell:
     waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
     accounts: Accounts = field(default_factory=Accounts)
     overviews: Overviews = field(default_factory=Overviews)
+    charts: Charts = field(default_factory=Charts)
     vitals: Vitals = field(default_factory=Vitals)
     draining: threading.Event = field(default_factory=threading.Event)
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from pydantic_core import to_json
+from sqlalchemy import Connection
 from starlette.responses import Response
 
 from control.api.answers import Answer
@@ -245,8 +246,18 @@ def get_series(
 @router.post("/{run}/series")
 def get_several(run: str, body: SeveralBody, shell: WithShell) -> Response:
     """Show several series in one answer, in the order in which they are wanted. Stores nothing."""
+    return Response(to_json(several_of(shell, run, body)), media_type="application/json")
+
+
+def several_of(shell: Shell, run: str, body: SeveralBody) -> dict[str, Any]:
+    """Return several series as `body` asks for them.
+
+    Raises:
+        NotFoundError: there is no such run or generation.
+        UserError: there is no such metric.
+    """
     with shell.db.read() as connection:
-        found = several(
+        return several(
             connection,
             run,
             [(each.metric, each.rank) for each in body.series],
@@ -257,8 +268,8 @@ def get_several(run: str, body: SeveralBody, shell: WithShell) -> Response:
             num_points=body.points,
             with_statistics=body.statistics,
             with_tokens=body.tokens,
+            charts=shell.charts,
         )
-    return Response(to_json(found), media_type="application/json")
 
 
 @router.get("/{run}/checkpoints")
@@ -274,8 +285,15 @@ def get_alerts(run: str, shell: WithShell, state: str | None = None) -> Response
     """List the alerts of a run, oldest first."""
     with shell.db.read() as connection:
         queries.run_row(connection, run)
-        ours = listings.alerts(connection, run=run, state=state, now=shell.clock.now())
-        return Answer([*ours, *external.listed(connection, run=run, state=state)])
+        return Answer(alerts_of(shell, connection, run, state))
+
+
+def alerts_of(
+    shell: Shell, connection: Connection, run: str, state: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the alerts of a run: those of rules, then those from outside."""
+    ours = listings.alerts(connection, run=run, state=state, now=shell.clock.now())
+    return [*ours, *external.listed(connection, run=run, state=state)]
 
 
 @router.get("/{run}/incidents")

@@ -32,6 +32,7 @@ __all__ = [
     "append",
     "append_many",
     "chunk_row",
+    "complete_to",
     "num_rows",
     "num_skipped",
     "read",
@@ -135,9 +136,9 @@ def read_many(
     """
     wanted = _sources(metrics)
     only_rank = _rank_read(wanted, rank)
-    complete_to = None
+    complete = None
     if live is not None and only_rank is None:
-        complete_to = _complete_to(connection, run, live, waits_after)
+        complete = complete_to(connection, run, live, waits_after)
     found_in = stored.told(connection, run, wanted, segments, only_rank)
     parts: dict[str, list[Series]] = {metric: [] for metric in metrics}
     for segment in segments:
@@ -151,7 +152,7 @@ def read_many(
                 segment,
                 rank=rank,
                 reduce=reduce,
-                complete_to=complete_to if segment.generation == live else None,
+                complete_to=complete if segment.generation == live else None,
             )
             if found is not None:
                 parts[metric].append(found)
@@ -171,9 +172,9 @@ def read_each(
     """
     sources = _sources(metric for metric, _ in wanted)
     ranks = {_rank_read(_sources([metric]), rank) for metric, rank in wanted}
-    complete_to = None
+    complete = None
     if live is not None and None in ranks:
-        complete_to = _complete_to(connection, run, live, 0)
+        complete = complete_to(connection, run, live, 0)
     only_rank = next(iter(ranks)) if len(ranks) == 1 else None
     found_in = stored.told(connection, run, sources, segments, only_rank)
     parts: list[list[Series]] = [[] for _ in wanted]
@@ -188,7 +189,7 @@ def read_each(
                 segment,
                 rank=rank,
                 reduce=None,
-                complete_to=complete_to if segment.generation == live else None,
+                complete_to=complete if segment.generation == live else None,
             )
             if found is not None:
                 told.append(found)
@@ -323,7 +324,7 @@ def _rank_read(wanted: Iterable[str], rank: int | None) -> int | None:
     return 0 if all(series.is_same_on_ranks(name) for name in wanted) else None
 
 
-def _complete_to(connection: Connection, run: str, live: int, waits_after: int) -> int | None:
+def complete_to(connection: Connection, run: str, live: int, waits_after: int) -> int | None:
     """Return the newest step that every rank of a living generation has told, of those that have
     told one after `waits_after`; None where none has. Its newest rows are in chunks.
     """

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.db import chunks
 from control.db.chunks import Floats, Ints, Rows
@@ -176,6 +177,17 @@ def together(told: Sequence[Ints]) -> Ints:
     # A stable sort merges what ascends; np.unique would put a million steps into a hash table.
     steps = np.sort(np.concatenate(told), kind="stable")
     return steps[np.diff(steps, prepend=steps[:1] - 1) > 0]
+
+
+def part_of(series: Series, chosen: slice | NDArray[np.bool_]) -> Series:
+    """Return the points that `chosen` takes."""
+    return Series(
+        series.generations[chosen],
+        series.steps[chosen],
+        series.at[chosen],
+        series.values[chosen],
+        series.rolled_up,
+    )
 
 
 def concatenated(parts: Sequence[Series]) -> Series:

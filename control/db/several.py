@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from control.db import points, queries, samples, single
+from control.db import points, queries, single
+from control.db.charts import Charts
 from control.db.consumed import Consumed
 from control.db.downsample import thinned
 from control.db.listings import Json
 from control.db.segments import surviving
-from control.db.statistics import statistics
+from control.db.statistics import together
 
 
 def several(
@@ -26,6 +27,7 @@ def several(
     num_points: int = 1000,
     with_statistics: bool = False,
     with_tokens: bool = False,
+    charts: Charts | None = None,
 ) -> Json:
     """Return a series for each (metric, rank) that is wanted, in that order and as columns; rank
     None is the value of the run. See `control.db.single.series` for the rest.
@@ -33,6 +35,7 @@ def several(
     Args:
         with_statistics: figures of all points on the surviving lineage, not of the chosen ones.
         with_tokens: a column more, of what had been taken in up to each point.
+        charts: keeps what a later reading of the same run need not read again.
 
     Raises:
         NotFoundError: there is no such run or generation.
@@ -50,12 +53,21 @@ def several(
         until_step=until_step,
     )
     live = single.live_generation(row, attempts)
-    found = samples.read_each(connection, run, wanted, segments, live=live)
     lineage = surviving(attempts)
+    found = (charts or Charts()).read(
+        connection,
+        run,
+        attempts,
+        wanted,
+        segments,
+        lineage=lineage,
+        live=live,
+        num_points=num_points,
+    )
     consumed = Consumed.read(connection, run, attempts) if with_tokens else None
     told = []
-    for metric, (_, rank), series in zip(known, wanted, found, strict=True):
-        chosen = thinned(series, num_points)
+    for metric, (_, rank), shown in zip(known, wanted, found, strict=True):
+        chosen = thinned(shown.series, num_points)
         columns = points.columns(chosen)
         if consumed is not None:
             columns["tokens"] = consumed.at(chosen)
@@ -65,10 +77,10 @@ def several(
                 "rank": rank,
                 "unit": metric.unit,
                 "columns": columns,
-                "total_points": len(series),
-                "downsampled": len(chosen) < len(series),
-                "rolled_up": series.rolled_up,
-                **({"statistics": statistics(series, lineage)} if with_statistics else {}),
+                "total_points": shown.total,
+                "downsampled": len(chosen) < shown.total,
+                "rolled_up": shown.series.rolled_up,
+                **({"statistics": together(shown.figures)} if with_statistics else {}),
             }
         )
     return {
