@@ -20,9 +20,10 @@ from playwright.sync_api import Browser, sync_playwright
 
 from bench.conditions import conditions
 from bench.dashboard import browser as seen_by
-from bench.dashboard.site import Site, blank_page, make, site
-from bench.dashboard.viewers import look_all
+from bench.dashboard.site import Site, blank_page, growing, make, site
+from bench.dashboard.viewers import Looks, look_all
 from bench.spread import Spread
+from dashboard.views.run_charts import LOOK_PATH
 from tests.browser.conftest import ARGUMENTS, CHROMIUM
 
 LOOKS_EVERY_S = 2.0
@@ -109,9 +110,12 @@ def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[st
     _say("zooms")
     zooms = [seen_by.zoom_s(page) for _ in range(given.repetitions)]
     _say("one viewer")
-    before = _cpu_s(here.dashboard)
-    frames = seen_by.frames(page, given.seconds)
-    spent = _cpu_s(here.dashboard) - before
+    with growing(here):
+        page.wait_for_timeout(2e3 * LOOKS_EVERY_S)
+        before = _cpu_s(here.dashboard), _cpu_s(here.control)
+        frames = seen_by.frames(page, given.seconds)
+        spent = _cpu_s(here.dashboard) - before[0]
+        control_spent = _cpu_s(here.control) - before[1]
     largest, series = seen_by.largest_message(page, f"{here.url}/run?run={here.run}")
     context.close()
     return {
@@ -119,6 +123,7 @@ def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[st
         "navigation_s": Spread.of(navigation).json(),
         "zoom_s": Spread.of(zooms).json(),
         "cpu_ms_per_tick": 1e3 * spent / (given.seconds / LOOKS_EVERY_S),
+        "control_cpu_ms_per_tick": 1e3 * control_spent / (given.seconds / LOOKS_EVERY_S),
         "frames": frames,
         "largest_message_bytes": largest,
         "series": series,
@@ -138,6 +143,7 @@ def _crowd(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[str
         cookie,
         "run",
         f"run={here.run}",
+        Looks(f"{LOOK_PATH}?run={here.run}&axis=step&lang=en&zone=UTC&page=crowd", LOOKS_EVERY_S),
         viewers=given.viewers,
         seconds=given.seconds,
     )

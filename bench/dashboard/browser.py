@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
-from playwright.sync_api import Browser, BrowserContext, Page, WebSocket
+from playwright.sync_api import Browser, BrowserContext, Page, Response, WebSocket
 
 from tests.browser.charts import LINE, LOSS, count_frames, draw_zoom, frames_seen, loss_chart
 
 WAIT_MS = 120_000
+LAST_CHART = 'figure[data-panel="latency_ms"] .scatterlayer .trace path.js-line'
 COUNT_SERIES = """() => [...document.querySelectorAll(".tm-plot")]
   .flatMap((plot) => plot._fullData ?? []).filter((trace) => trace.mode === "lines").length"""
 
@@ -44,11 +45,18 @@ def largest_message(page: Page, url: str) -> tuple[int, int]:
     def listen(socket: WebSocket) -> None:
         socket.on("framereceived", lambda told: sizes.append(len(told)))
 
+    def hear(response: Response) -> None:
+        if "/live/" in response.url:
+            sizes.append(len(response.body()))
+
     page.on("websocket", listen)
+    page.on("response", hear)
     page.goto(url)
     page.locator(LINE).first.wait_for(state="attached")
+    page.locator(LAST_CHART).wait_for(state="attached")
     series: int = page.evaluate(COUNT_SERIES)
     page.remove_listener("websocket", listen)
+    page.remove_listener("response", hear)
     return max(sizes), series
 
 

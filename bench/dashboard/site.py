@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from itertools import islice
 from pathlib import Path
 
 import psutil
+from sqlalchemy import select, update
 
 from bench.measured import steps
 from control import auth
-from control.db import chunks, samples, schema
+from control.db import chunks, samples, schema, tables
 from control.db.engine import Database
 from control.decision import AttemptEnd
 from tests.browser.conftest import answers, wait_for
@@ -41,6 +43,8 @@ METRICS = (
     "bubble_ratio",
     "latency_ms",
 )
+GROWS_BY = 20
+GROWS_EVERY_S = 2.0
 BLOCK = 50_000
 DIFFERENT = 1000
 START_S = 120.0
@@ -55,6 +59,7 @@ class Site:
     control: psutil.Process
     token: str
     run: str
+    home: Path
 
 
 class _Clock:
@@ -121,7 +126,9 @@ def site(num_steps: int, num_runs: int, root: Path | None = None) -> Iterator[Si
         )
         address = f"http://127.0.0.1:{own}"
         _wait(f"{address}/_stcore/health", dashboard, root / "dashboard.log")
-        yield Site(address, psutil.Process(dashboard.pid), psutil.Process(control.pid), token, run)
+        yield Site(
+            address, psutil.Process(dashboard.pid), psutil.Process(control.pid), token, run, root
+        )
 
 
 @contextmanager
@@ -161,8 +168,37 @@ def _tell(database: Database, run: str, after: int, count: int) -> None:
     }
     numbers = list(range(after + 1, after + count + 1))
     rows = chunks.rows_of(numbers, [1.79e9 + step / 10 for step in numbers], values)
+    attempts = tables.attempts
     with database.write() as connection:
         samples.append(connection, run, 1, 0, rows)
+        connection.execute(
+            update(attempts)
+            .where(attempts.c.run == run, attempts.c.generation == 1)
+            .values(last_step=after + count)
+        )
+
+
+@contextmanager
+def growing(here: Site) -> Iterator[None]:
+    """Let the long run train on while the block runs: new steps come as often as its page looks."""
+    over = threading.Event()
+
+    def train(database: Database) -> None:
+        with database.read() as connection:
+            c = tables.attempts.c
+            reached = connection.scalar(select(c.last_step).where(c.run == here.run)) or 0
+        while not over.wait(GROWS_EVERY_S):
+            _tell(database, here.run, reached, GROWS_BY)
+            reached += GROWS_BY
+
+    with closing(Database(f"sqlite:///{Home(here.home).database}")) as database:
+        thread = threading.Thread(target=train, args=(database,))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 def _start(
