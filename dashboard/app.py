@@ -24,7 +24,7 @@ sys.path[:] = [
 from starlette.middleware import Middleware  # noqa: E402
 from streamlit.starlette import App  # noqa: E402
 
-from dashboard import login, logs, scrapes  # noqa: E402
+from dashboard import live, login, logs, scrapes  # noqa: E402
 from dashboard.process import address, recorded  # noqa: E402
 from dashboard.settings import read_settings  # noqa: E402
 
@@ -42,7 +42,7 @@ async def _lifespan(_: App) -> AsyncIterator[dict[str, Any]]:
 
 app = App(
     _HERE / "page.py",
-    routes=[*login.routes(), *scrapes.routes()],
+    routes=[*login.routes(), *live.routes(), *scrapes.routes()],
     middleware=[Middleware(login.RequireLogin)],
     lifespan=_lifespan,
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from dashboard.formats import instant
-from trainmaster.errors import UnavailableError
+from trainmaster.errors import NotFoundError, UnavailableError
 
 Json = dict[str, Any]
 Scalar = str | int | float | bool
@@ -24,7 +26,11 @@ MOST_EVENTS = 200
 EVENTS_A_PAGE = 1000
 MOST_RUNS = 500
 MOST_IN_FLEET = 5000
+LOOK_HOLDS_S = 1.0
+"""For how long what a look told is taken as it is."""
+
 _MOST_REMEMBERED = 200
+_OF_RUN = ("alerts", "incidents", "checkpoints", "requests", "newest_event")
 
 
 class Api(Protocol):
@@ -41,16 +47,39 @@ class Api(Protocol):
     def delete(self, path: str) -> Any: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at a run told: `answers` by path, query and body."""
+
+    at: float
+    answers: Mapping[tuple[str, Query, str], Any]
+    outage: UnavailableError | None
+
+
 class Reader:
     """Reads for one page view.
 
     While the control plane is away, what was last read is read again, and `outage` says why.
     """
 
-    def __init__(self, fetch: Fetch, memory: Memory) -> None:
-        """Read through `fetch`, which may share answers; `memory` outlives this page view."""
+    def __init__(
+        self,
+        fetch: Fetch,
+        memory: Memory,
+        *,
+        look_holds_s: float = LOOK_HOLDS_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Read through `fetch`, which may share answers; `memory` outlives this page view.
+
+        Args:
+            look_holds_s: for how long what a look told is taken as it is.
+        """
+        self._look_holds_s = look_holds_s
         self._fetch = fetch
         self._memory = memory
+        self._monotonic = monotonic
+        self._looks: dict[str, _Look] = {}
         self.outage: UnavailableError | None = None
 
     def get(self, path: str, **query: Scalar | None) -> Any:
@@ -62,26 +91,97 @@ class Reader:
         """
         key = (path, _query(query))
         try:
-            answer = self._read(path, **query)
+            answer = self._ask(*key, "")
         except UnavailableError:
             if key in self._memory:
                 return self._memory[key]
             raise
+        self._remember(key, answer)
+        return answer
+
+    def _remember(self, key: tuple[str, Query], answer: Any) -> None:
         self._memory.pop(key, None)
         self._memory[key] = answer
         while len(self._memory) > _MOST_REMEMBERED:
             del self._memory[next(iter(self._memory))]
-        return answer
-
-    def _read(self, path: str, **query: Scalar | None) -> Any:
-        return self._ask(path, _query(query), "")
 
     def _ask(self, path: str, query: Query, body: str) -> Any:
+        for look in filter(self._holds, self._looks.values()):
+            if (path, query, body) in look.answers:
+                return look.answers[path, query, body]
+            if look.outage is not None:
+                raise look.outage  # nobody waits for it twice
         try:
             return self._fetch(path, query, body)
         except UnavailableError as error:
             self.outage = error
             raise
+
+    def look(self, run: str, series: Json | None = None) -> None:
+        """Read at once what the page of a run shows; what is asked for here during the next second
+        comes from that.
+
+        Args:
+            series: what will be asked of its series (`several_body`).
+
+        Raises:
+            UnavailableError: the control plane is away, and the run has not been looked at before.
+            TrainmasterError: it refuses.
+        """
+        before = self._looks.get(run)
+        if series is None and before is not None and self._holds(before):
+            self.outage = before.outage
+            return
+        self._looks.pop(run, None)
+        place = (_of_run(run, "look"), ())
+        known: dict[str, Json] = self._memory.get(place) or {}
+        versions = {name: part["version"] for name, part in known.items()}
+        wanted = [] if series is None else [series]
+        outage = None
+        answers: dict[tuple[str, Query, str], Any] = {}
+        try:
+            body = json.dumps({"known": versions, "series": wanted})
+            told = self._ask(*place, body)
+        except NotFoundError:
+            return  # no such run, or a control plane of an older release: each part says which
+        except UnavailableError as error:
+            if error.code == "unreadable":
+                return  # one part: the others can be read
+            if not known:
+                raise
+            outage = error
+        else:
+            known = {
+                name: part if "answer" in part else {**part, "answer": known[name]["answer"]}
+                for name, part in told["parts"].items()
+            }
+            self._remember(place, known)
+            for asked, answer in zip(wanted, told["series"], strict=True):
+                answers[_of_run(run, "series"), (), json.dumps(asked)] = answer
+        for name, part in known.items():
+            answers[_path_of(run, name), (), ""] = part["answer"]
+        self._looks[run] = _Look(self._monotonic(), answers, outage)
+
+    def _holds(self, look: _Look) -> bool:
+        return self._monotonic() - look.at < self._look_holds_s
+
+    def forget(self) -> None:
+        """Read anew what was read a moment ago."""
+        self._looks.clear()
+
+    def versions(self, run: str) -> Mapping[str, str]:
+        """Return the version of each part of the last look at a run, if there was one."""
+        known = self._memory.get((_of_run(run, "look"), ())) or {}
+        return {name: str(part["version"]) for name, part in known.items()}
+
+    def newest_event(self, run: str) -> int | None:
+        """Return the number of the run's newest event."""
+        path = _of_run(run, "newest_event")
+        for look in self._looks.values():
+            if (path, (), "") in look.answers:
+                newest: int | None = look.answers[path, (), ""]
+                return newest
+        return next((int(event["id"]) for event in self.events(run, most=1)), None)
 
     def runs(self) -> list[Json]:
         """Return all runs, newest first."""
@@ -158,41 +258,10 @@ class Reader:
         """Return all rules."""
         return _items(self.get("/v1/rules"))
 
-    def several(
-        self,
-        run: str,
-        wanted: Sequence[tuple[str, int | None]],
-        *,
-        generation: int | None = None,
-        all_generations: bool = False,
-        after_step: int = 0,
-        until_step: int | None = None,
-        points: int = MOST_POINTS,
-        statistics: bool = False,
-        tokens: bool = False,
-    ) -> list[Json]:
-        """Return a series for each (metric, rank) that is wanted, in one request; rank None is the
-        run as a whole. They are not remembered.
-
-        Args:
-            statistics: exact figures of what is asked for beside the points.
-            tokens: what had been taken in beside each point.
+    def several(self, run: str, body: Json) -> list[Json]:
+        """Return the series that `body` asks for (`several_body`), in its order. They are not
+        remembered.
         """
-        body: Json = {
-            "series": [
-                {"metric": metric} | ({} if rank is None else {"rank": rank})
-                for metric, rank in wanted
-            ],
-            "generation": generation,
-            "all_generations": all_generations,
-            "after_step": after_step,
-            "points": points,
-        }
-        if until_step is not None:
-            body["until_step"] = until_step
-        # Only where they are wanted: a control plane of an older release knows neither.
-        body |= {"statistics": True} if statistics else {}
-        body |= {"tokens": True} if tokens else {}
         answer: Json = self._ask(_of_run(run, "series"), (), json.dumps(body))
         return _items(answer["series"])
 
@@ -205,12 +274,54 @@ class Reader:
         return list(reversed(_items(self.get(_of_run(run, "requests")))))
 
 
+def several_body(
+    wanted: Sequence[tuple[str, int | None]],
+    *,
+    generation: int | None = None,
+    all_generations: bool = False,
+    after_step: int = 0,
+    until_step: int | None = None,
+    points: int = MOST_POINTS,
+    statistics: bool = False,
+    tokens: bool = False,
+) -> Json:
+    """Return the body that asks for a series of each (metric, rank) in one request; rank None is
+    the run as a whole.
+
+    Args:
+        statistics: exact figures of what is asked for beside the points.
+        tokens: what had been taken in beside each point.
+    """
+    body: Json = {
+        "series": [
+            {"metric": metric} | ({} if rank is None else {"rank": rank}) for metric, rank in wanted
+        ],
+        "generation": generation,
+        "all_generations": all_generations,
+        "after_step": after_step,
+        "points": points,
+    }
+    if until_step is not None:
+        body["until_step"] = until_step
+    # Only where they are wanted: a control plane of an older release knows neither.
+    body |= {"statistics": True} if statistics else {}
+    body |= {"tokens": True} if tokens else {}
+    return body
+
+
 def _query(query: Mapping[str, Scalar | None]) -> Query:
     return tuple(sorted((name, value) for name, value in query.items() if value is not None))
 
 
 def _of_run(run: str | None, what: str) -> str:
     return f"/v1/{what}" if run is None else f"/v1/runs/{_segment(run)}/{what}"
+
+
+def _path_of(run: str, part: str) -> str:
+    """Return the address that tells by itself what a part of a look does."""
+    if part in _OF_RUN:
+        return _of_run(run, part)
+    return f"/v1/{part}" if part != "run" else f"/v1/runs/{_segment(run)}"
 
 
 def _segment(text: str) -> str:

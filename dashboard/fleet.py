@@ -11,6 +11,7 @@ from dashboard.data import Json
 from dashboard.formats import instant
 from dashboard.sought import holds
 
+Count = Literal["one", "all", "found", "first"]
 Group = Literal["active", "attention", "waiting", "ended"]
 GROUPS: tuple[Group, ...] = ("active", "attention", "waiting", "ended")
 _WAITING = frozenset({"queued", "paused", "held"})
@@ -117,3 +118,19 @@ def read_tags(text: str) -> list[str]:
 def _number(value: Any, otherwise: float) -> float:
     """Return a number to sort by; words such as NaN, and nothing, are `otherwise`."""
     return float(value) if isinstance(value, int | float) else otherwise
+
+
+def newest_point(run: Json) -> datetime | None:
+    """Return when the newest step of a run was seen, as far as its ranks tell."""
+    seen = [rank.get("last_seen_at") for rank in run.get("ranks") or []]
+    told = [run.get("last_point_at"), *seen]
+    return max((at for at in map(instant, told) if at is not None), default=None)
+
+
+def count_told(shown: int, found: int, everything: int) -> Count:
+    """Return in which words it is told how many runs there are, are found, and are shown."""
+    if shown < found:
+        return "first"
+    if found < everything:
+        return "found"
+    return "one" if everything == 1 else "all"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -18,7 +20,9 @@ from dashboard.data import Query, Reader
 from dashboard.formats import Formats
 from dashboard.i18n import LANGUAGES, Translator, best_language, translator
 from dashboard.login import cookie_name
+from dashboard.places import PLACES, Place
 from dashboard.settings import read_settings
+from dashboard.shared import Shared
 from dashboard.vitals import VITALS
 from dashboard.widgets.text import banner
 from trainmaster.client import Client
@@ -33,6 +37,9 @@ from trainmaster.errors import (
 
 TIMEOUT_S = 4.0
 PATIENCE_S = 90.0
+_READS: Final = Shared[Any](holds_s=1.0, most=2000)
+"""What all pages of one person have read within a second."""
+_ROLES: Final = Shared[str | None](holds_s=60.0, most=64)
 REFRESH_S = {"off": None, "2": 2.0, "5": 5.0}
 
 
@@ -45,6 +52,7 @@ class Session:
         refresh_s: how often live parts look again; None for never.
         role: of the token; None if the control plane does not tell.
         memory: outlives page views.
+        who: whose session it is, as what is kept for them is named.
     """
 
     api: Client
@@ -55,6 +63,7 @@ class Session:
     refresh_s: float | None = 2.0
     role: str | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    who: str = ""
 
     def now(self) -> datetime:
         """Return the present instant."""
@@ -67,7 +76,9 @@ class Session:
 
     def forget_reads(self) -> None:
         """Read anew what was read a moment ago: something has just been changed from here."""
-        _shared.clear()
+        _READS.clear()
+        self.reader.forget()
+        PLACES.forget(self.who)
 
     def act(self, where: str, call: Callable[[], Any]) -> bool:
         """Do what a person asked for; return whether it was done.
@@ -135,23 +146,65 @@ def open_session() -> Session | None:
     if not token:
         banner("warn", t("session.none"), link=(login_link(), t("session.login")))
         return None
-    url = read_settings().url
-    client = _client(url, token, TIMEOUT_S)
-    who = sha256(token.encode()).hexdigest()
+    who = _who(token)
+    client = _client(read_settings().url, token, TIMEOUT_S)
 
     def fetch(path: str, query: Query, body: str) -> Any:
-        return _shared(who, path, query, body, client)
+        return _READS.get((who, path, query, body), lambda: _read(path, query, body, client))
 
-    return Session(
-        api=client,
-        patient_api=_client(url, token, PATIENCE_S),
+    return _session(
+        token,
+        t,
+        _zone(st.context.timezone),
         reader=Reader(fetch, st.session_state.setdefault("remembered", {})),
-        t=t,
-        formats=Formats(t, _zone()),
         refresh_s=REFRESH_S[st.session_state.get("refresh") or "2"],
         role=_role(who, client),
         memory=st.session_state.setdefault("memory", {}),
     )
+
+
+def looking_session(token: str, language: str, zone: str, run: str) -> tuple[Session, Place]:
+    """Return the session in which a browser looks at a run by itself, and the place that keeps
+    what is known of the run; the session remembers nothing else.
+    """
+    who = _who(token)
+    client = _client(read_settings().url, token, TIMEOUT_S)
+    place = PLACES.of(who, run)
+
+    def fetch(path: str, query: Query, body: str) -> Any:
+        return _read(path, query, body, client)
+
+    reader = Reader(fetch, place.memory.setdefault("remembered", {}), look_holds_s=math.inf)
+    t = translator(best_language(language))
+    return _session(token, t, _zone(zone), reader=reader, memory=place.memory), place
+
+
+def _session(
+    token: str,
+    t: Translator,
+    zone: tzinfo,
+    *,
+    reader: Reader,
+    memory: dict[str, Any],
+    refresh_s: float | None = None,
+    role: str | None = None,
+) -> Session:
+    url = read_settings().url
+    return Session(
+        api=_client(url, token, TIMEOUT_S),
+        patient_api=_client(url, token, PATIENCE_S),
+        reader=reader,
+        t=t,
+        formats=Formats(t, zone),
+        refresh_s=refresh_s,
+        role=role,
+        memory=memory,
+        who=_who(token),
+    )
+
+
+def _who(token: str) -> str:
+    return sha256(token.encode()).hexdigest()
 
 
 def login_link() -> str:
@@ -173,35 +226,31 @@ def _language() -> str:
     return language
 
 
-def _zone() -> tzinfo:
+def _zone(name: str | None) -> tzinfo:
     try:
-        return ZoneInfo(st.context.timezone or "UTC")
+        return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError):
         return UTC
 
 
-@st.cache_resource(max_entries=64, ttl=3600, show_spinner=False)
+@lru_cache(maxsize=64)
 def _client(url: str, token: str, timeout_s: float) -> Client:
     return Client(url, token, timeout_s=timeout_s)
 
 
-@st.cache_data(ttl=1.0, max_entries=2000, show_spinner=False)
-def _shared(who: str, path: str, query: Query, body: str, _client: Client) -> Any:
-    """Read once a second for all pages of one person."""
+def _read(path: str, query: Query, body: str, client: Client) -> Any:
     with VITALS.read():
         if body:
-            return _client.post(path, json.loads(body))
-        return _client.get(path, **dict(query))
-
-
-@st.cache_data(ttl=60.0, max_entries=64, show_spinner=False)
-def _role_of(who: str, _client: Client) -> str | None:
-    answer = _client.get("/v1/logins/current")
-    return None if answer is None else answer.get("role")
+            return client.post(path, json.loads(body))
+        return client.get(path, **dict(query))
 
 
 def _role(who: str, client: Client) -> str | None:
+    def ask() -> str | None:
+        answer = client.get("/v1/logins/current")
+        return None if answer is None else answer.get("role")
+
     try:
-        return _role_of(who, client)
+        return _ROLES.get(who, ask)
     except TrainmasterError:
         return None

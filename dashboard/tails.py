@@ -4,11 +4,11 @@ series of a page in one request.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.charts.series import Series
-from dashboard.data import MOST_POINTS, Json, Reader
+from dashboard.data import MOST_POINTS, Json, Reader, several_body
 from trainmaster.errors import UnavailableError
 
 OVERLAP_STEPS = 8
@@ -73,6 +73,33 @@ def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) 
     return [found[each] for each in wanted]
 
 
+def growth(tails: Tails, run: str, wanted: Sequence[Wanted]) -> Json | None:
+    """Return what `read_all` is about to ask for (`dashboard.data.several_body`), as far as can be
+    known before the run is read again; None where everything is read anew.
+    """
+    known = {each: tail for each in wanted if (tail := tails.get((run, each))) is not None}
+    generation = max((tail.generation for tail in known.values()), default=0)
+    growing = _growing(known, generation)
+    return _growth(growing, generation) if growing else None
+
+
+def _growing(known: Mapping[Wanted, Tail], generation: int) -> dict[Wanted, Tail]:
+    return {each: tail for each, tail in known.items() if tail.generation == generation}
+
+
+def _after_step(growing: Mapping[Wanted, Tail]) -> int:
+    return max(0, min(tail.last_step for tail in growing.values()) - OVERLAP_STEPS)
+
+
+def _growth(growing: Mapping[Wanted, Tail], generation: int) -> Json:
+    return several_body(
+        [(each.metric, each.rank) for each in growing],
+        generation=generation,
+        after_step=_after_step(growing),
+        tokens=any(each.tokens for each in growing),
+    )
+
+
 def _anew(
     reader: Reader,
     tails: Tails,
@@ -82,12 +109,9 @@ def _anew(
 ) -> dict[Wanted, Series]:
     """Read series of one request from their start."""
     everything, points, tokens = wanted[0].request
+    asked = [(each.metric, each.rank) for each in wanted]
     documents = reader.several(
-        run,
-        [(each.metric, each.rank) for each in wanted],
-        all_generations=everything,
-        points=points,
-        tokens=tokens,
+        run, several_body(asked, all_generations=everything, points=points, tokens=tokens)
     )
     found = {}
     for each, document in zip(wanted, documents, strict=True):
@@ -109,17 +133,11 @@ def _grown(
     known: dict[Wanted, Tail],
 ) -> dict[Wanted, Series]:
     """Read on those of the series that need not be read anew."""
-    growing = {each: tail for each, tail in known.items() if tail.generation == generation}
+    growing = _growing(known, generation)
     if not growing:
         return {}
-    after_step = max(0, min(tail.last_step for tail in growing.values()) - OVERLAP_STEPS)
-    documents = reader.several(
-        run,
-        [(each.metric, each.rank) for each in growing],
-        generation=generation,
-        after_step=after_step,
-        tokens=any(each.tokens for each in growing),
-    )
+    after_step = _after_step(growing)
+    documents = reader.several(run, _growth(growing, generation))
     found = {}
     for (each, tail), document in zip(growing.items(), documents, strict=True):
         old = tail.series

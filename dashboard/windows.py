@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.charts.axis import Window
 from dashboard.charts.series import Series
-from dashboard.data import Json, Reader
+from dashboard.data import Json, Reader, several_body
 from dashboard.tails import Wanted
 
 MOST_KEPT = 4
@@ -41,8 +41,7 @@ def read_stretches(
     for request in dict.fromkeys(each.request for each in wanted):
         part = [each for each in wanted if each.request == request]
         everything, points, tokens = request
-        documents = reader.several(
-            str(run["id"]),
+        asked = several_body(
             [(each.metric, each.rank) for each in part],
             all_generations=everything,
             after_step=first - 1,
@@ -51,6 +50,7 @@ def read_stretches(
             statistics=True,
             tokens=tokens,
         )
+        documents = reader.several(str(run["id"]), asked)
         for each, document in zip(part, documents, strict=True):
             found[each] = Stretch(Series.read(document), document.get("statistics") or {})
     stretches = [found[each] for each in wanted]

@@ -152,6 +152,12 @@ def panel(
     }
 
 
+def waiting_panel(name: str, title: str) -> Panel:
+    """Return the place of a panel whose values are still to come."""
+    nothing: Panel = {"id": name, "title": title, "alt": title, "note": "", "waits": True}
+    return {**nothing, "traces": [], "layout": {}}
+
+
 def line(
     series: Series, name: str, words: Words, axis: Axis, *, dead: bool = False
 ) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from dashboard.fleet import (
     Group,
     Order,
     chosen,
+    count_told,
     eta_s,
+    newest_point,
     ordered,
     tags_of,
     wrong_since,
@@ -111,7 +113,14 @@ def _runs(session: Session, asked: _Asked) -> None:
         ]
         shown = ordered(some, firing, asked.order, now)[:MOST_SHOWN]
         rows = [_row(session, run, firing.get(str(run["id"]), ()), now) for run in shown]
-        st.caption(t("fleet.count", shown=len(shown), found=len(some), all=len(runs)))
+        st.caption(
+            t(
+                f"fleet.count.{count_told(len(shown), len(some), len(runs))}",
+                shown=len(shown),
+                found=len(some),
+                all=len(runs),
+            )
+        )
         pressed = table(
             columns, rows, key="runs", caption=t("fleet.title"), empty=t("fleet.none_found")
         )
@@ -210,13 +219,6 @@ def wrong(session: Session, run: Json, firing: Sequence[Json], now: datetime) ->
 
 def _age(session: Session, since: datetime, now: datetime) -> str:
     return session.formats.duration((now - since).total_seconds())
-
-
-def newest_point(run: Json) -> datetime | None:
-    """Return when the newest step of a run was seen, as far as its ranks tell."""
-    seen = [rank.get("last_seen_at") for rank in run.get("ranks") or []]
-    told = [run.get("last_point_at"), *seen]
-    return max((at for at in map(instant, told) if at is not None), default=None)
 
 
 def _nothing_yet(session: Session) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard import states
 from dashboard.charts.series import Series
-from dashboard.data import Json
+from dashboard.data import Json, several_body
 from dashboard.formats import NOTHING, instant, number, size
 from dashboard.session import Session
 from dashboard.views import drills, link_panels
@@ -89,7 +89,7 @@ def busy_by_node(session: Session) -> dict[str, list[float]]:
         ranks = run.get("ranks") or []
         after_step = max(0, int(run.get("step") or 0) - NEWEST_STEPS)
         wanted = [("utilization_ratio", int(rank["rank"])) for rank in ranks[:MOST_RANKS]]
-        told = session.reader.several(str(run["id"]), wanted, after_step=after_step)
+        told = session.reader.several(str(run["id"]), several_body(wanted, after_step=after_step))
         for rank, document in zip(ranks, told, strict=False):
             newest = Series.read(document).newest()
             if np.isfinite(newest):

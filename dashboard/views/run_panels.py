@@ -12,7 +12,7 @@ from dashboard.charts import happenings
 from dashboard.charts.axis import Axis, Window
 from dashboard.charts.heat import heat_panel
 from dashboard.charts.marks import Mark, alert_marks, generation_marks
-from dashboard.charts.panels import Panel, rank_panel, run_panel
+from dashboard.charts.panels import Panel, rank_panel, run_panel, waiting_panel
 from dashboard.charts.series import Series, lineage
 from dashboard.charts.stack import stack_panel
 from dashboard.data import Json
@@ -106,6 +106,17 @@ def of_run(
             extent=drawing.extent,
             revision=drawing.revision,
         ),
+    ]
+
+
+def first(session: Session, drawing: Drawing, loss: Series) -> list[Panel]:
+    """Return what a page that has just been opened shows: the loss, and places for the others."""
+    t = session.t
+    marks = generation_marks(drawing.run.get("attempts") or [], t("charts.generation_mark"))
+    names = (*RUN_METRICS, "step_time", *RANK_METRICS)
+    return [
+        _one(session, drawing, "loss", t("metric.loss"), loss, marks),
+        *(waiting_panel(name, t(f"metric.{name}")) for name in names if name != "loss"),
     ]
 
 

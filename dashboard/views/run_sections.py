@@ -25,8 +25,7 @@ _TOLD_BY_EACH = frozenset(
 
 def show(session: Session, run_id: str, name: str) -> None:
     """Show the section `name` of a run."""
-    with session.guarded(quiet=True):
-        _SECTIONS[name](session, session.reader.run(run_id))
+    _SECTIONS[name](session, session.reader.run(run_id))
 
 
 def _events(session: Session, run: Json) -> None:

@@ -1,9 +1,10 @@
 // A grid of Plotly charts in one component. Plotly.react keeps each chart's DOM node, so neither zoom nor pointer is
 // lost when new points arrive. All charts of a grid share one range and one pointer, but those that
-// stand alone. A zoom is told to the server, which answers with the points of that window. Texts go in as text,
-// never as HTML.
+// stand alone. A live grid asks the server by itself, again and again and with each zoom, and is answered with the
+// points of that window; what else comes with an answer it tells the page (live.js). Texts go in as text, never as HTML.
 const grids = new WeakMap();
-const TOLD_AFTER_MS = 120;
+const AGAIN_AFTER_MS = 250;
+const RETRY_MS = 3000;
 
 function plotly(source) {
   if (window.Plotly) return Promise.resolve(window.Plotly);
@@ -65,14 +66,17 @@ function relayout(grid, id, change) {
   if (low !== undefined) grid.range = [low, high];
   else if (change["xaxis.autorange"]) grid.range = null;
   else return;
+  if (grid.live) {
+    grid.steps = null;
+    look(grid);
+  }
   grid.moving = true;
-  const others = [...grid.panels.keys()]
-    .filter((other) => other !== id && !grid.panels.get(other).plot.hidden && !grid.panels.get(other).panel.alone);
   const update = grid.range ? { "xaxis.range": [...grid.range], "xaxis.autorange": false } : { "xaxis.autorange": true };
-  clearTimeout(grid.telling);
-  grid.telling = setTimeout(() => grid.tell("window", { range: grid.range, revision: grid.revision }), TOLD_AFTER_MS);
-  Promise.all(others.map((other) => grid.Plotly.relayout(grid.panels.get(other).plot, update)))
-    .finally(() => { grid.moving = false; });
+  const others = [...grid.panels].filter(([other, { plot, panel, drawn }]) => other !== id && drawn && !plot.hidden && !panel.alone);
+  // Of a live grid those that nobody sees are drawn with the answer.
+  for (const [, entry] of others) entry.stale = true;
+  const seen = others.filter(([, { plot }]) => !grid.live || isSeen(plot));
+  Promise.all(seen.map(([, { plot }]) => grid.Plotly.relayout(plot, update))).finally(() => { grid.moving = false; });
 }
 
 // The same place in every chart: what the others were there is seen without moving the pointer.
@@ -100,13 +104,50 @@ function addPanel(grid, id) {
   const figures = element("p", "tm-panel-figures");
   const note = element("p", "tm-panel-note");
   figure.append(caption, plot, figures, note);
-  grid.root.append(figure);
   const entry = { figure, caption, plot, figures, note, drawn: false };
   grid.panels.set(id, entry);
   return entry;
 }
 
-function update(grid, data) {
+function place(grid, panel) {
+  const entry = grid.panels.get(panel.id) ?? addPanel(grid, panel.id);
+  const text = JSON.stringify(panel);
+  if (entry.text !== text) Object.assign(entry, { text, panel, stale: true });
+  if (entry.caption.textContent !== panel.title) entry.caption.textContent = panel.title;
+  entry.figure.classList.toggle("tm-alone", Boolean(panel.alone || panel.wide));
+  entry.figures.textContent = panel.figures ?? "";
+  entry.figures.hidden = !panel.figures;
+  entry.plot.style.height = panel.height ? `${panel.height}px` : "";
+  entry.note.textContent = panel.note;
+  entry.note.hidden = !panel.note;
+  entry.plot.hidden = Boolean(panel.note);
+  entry.plot.setAttribute("aria-label", panel.alt);
+  return entry;
+}
+
+function drawn(grid, id) {
+  const entry = grid.panels.get(id);
+  entry.stale = false;
+  draw(grid, id);
+  if (entry.drawn) return;
+  entry.drawn = true;
+  entry.plot.on("plotly_relayout", (change) => relayout(grid, id, change));
+  entry.plot.on("plotly_hover", (event) => point(grid, id, event));
+  entry.plot.on("plotly_unhover", () => point(grid, id, null));
+  grid.sizes.observe(entry.plot);
+}
+
+function isSeen(node) {
+  const { top, bottom } = node.getBoundingClientRect();
+  return bottom > 0 && top < window.innerHeight;
+}
+
+const aMoment = () => new Promise((resolve) => { setTimeout(resolve); });
+
+// What can be seen comes first, one chart after the other, so that neither the first chart nor the pointer waits for
+// those further down. A later update takes over.
+async function update(grid, data, { all = false } = {}) {
+  const turn = grid.turn = {};
   grid.words = data.words;
   const wanted = new Set(data.panels.map((panel) => panel.id));
   for (const [id, entry] of grid.panels) {
@@ -116,53 +157,138 @@ function update(grid, data) {
     grid.panels.delete(id);
   }
   // All places first: a chart takes the size of its place when it is drawn.
-  for (const panel of data.panels) (grid.panels.get(panel.id) ?? addPanel(grid, panel.id)).panel = panel;
+  notes(grid, data.notes ?? []);
+  let before = grid.notes;
   for (const panel of data.panels) {
-    const entry = grid.panels.get(panel.id);
-    if (entry.caption.textContent !== panel.title) entry.caption.textContent = panel.title;
-    entry.figure.classList.toggle("tm-alone", Boolean(panel.alone || panel.wide));
-    entry.figures.textContent = panel.figures ?? "";
-    entry.figures.hidden = !panel.figures;
-    entry.plot.style.height = panel.height ? `${panel.height}px` : "";
-    entry.note.textContent = panel.note;
-    entry.note.hidden = !panel.note;
-    entry.plot.hidden = Boolean(panel.note);
-    entry.plot.setAttribute("aria-label", panel.alt);
-    if (panel.note) continue;
-    draw(grid, panel.id);
-    if (!entry.drawn) {
-      entry.drawn = true;
-      entry.plot.on("plotly_relayout", (change) => relayout(grid, panel.id, change));
-      entry.plot.on("plotly_hover", (event) => point(grid, panel.id, event));
-      entry.plot.on("plotly_unhover", () => point(grid, panel.id, null));
-      grid.sizes.observe(entry.plot);
-    }
+    const { figure } = place(grid, panel);
+    if (before.nextSibling !== figure) before.after(figure);
+    before = figure;
+  }
+  const todo = data.panels.filter(({ id, note, waits }) => !note && !waits && (all || grid.panels.get(id).stale || !grid.panels.get(id).drawn));
+  const seen = new Map(todo.map(({ id }) => [id, isSeen(grid.panels.get(id).plot)]));
+  todo.sort((one, other) => seen.get(other.id) - seen.get(one.id));
+  for (const { id } of todo) {
+    if (grid.turn !== turn || !grid.root.isConnected) return;
+    drawn(grid, id);
+    await aMoment();
   }
 }
 
-export default function ({ data, parentElement, setStateValue }) {
-  const root = parentElement.querySelector(".tm-grid");
-  let grid = grids.get(root);
-  if (!grid) {
-    grid = { root, panels: new Map(), range: data.window, revision: data.revision, moving: false, latest: null };
-    grids.set(root, grid);
-    grid.sizes = new ResizeObserver((entries) => {
-      for (const { target } of entries) if (target.isConnected && !target.hidden) grid.Plotly.Plots.resize(target);
-    });
-    // The theme's colours are known to the browser alone: look again when they change.
-    grid.ink = "";
-    grid.watch = setInterval(() => {
-      if (!root.isConnected) { clearInterval(grid.watch); grid.sizes.disconnect(); grids.delete(root); return; }
-      const ink = getComputedStyle(root).getPropertyValue("--st-text-color");
-      if (grid.ink && grid.ink !== ink && grid.Plotly && grid.latest) update(grid, grid.latest);
-      grid.ink = ink;
-    }, 1000);
+function notes(grid, told) {
+  if (!grid.notes) grid.root.prepend(grid.notes = element("div", "tm-notes"));
+  if (grid.notes.textContent !== told.join("")) grid.notes.replaceChildren(...told.map((text) => element("p", "tm-under", text)));
+  grid.notes.hidden = !told.length;
+}
+
+function lookIn(grid, ms) {
+  clearTimeout(grid.next);
+  grid.next = setTimeout(() => look(grid), ms);
+}
+
+async function look(grid) {
+  clearTimeout(grid.next);
+  if (document.hidden && grid.latest) {
+    document.addEventListener("visibilitychange", () => { if (grid.root.isConnected) look(grid); }, { once: true });
+    return;
   }
-  if (grid.revision !== data.revision) { grid.range = data.window; grid.revision = data.revision; }
-  grid.tell = setStateValue;
+  grid.asking?.abort();
+  const asking = grid.asking = new AbortController();
+  const asked = { revision: grid.revision, range: grid.range, steps: grid.steps, first: !grid.latest };
+  const query = new URLSearchParams();
+  if (asked.steps) query.set("steps", asked.steps);
+  else if (asked.range) query.set("reach", JSON.stringify(asked.range));
+  if (asked.first) query.set("first", "1");
+  else if (grid.version) query.set("version", grid.version);
+  let answer = null;
+  try {
+    const response = await fetch(`${grid.live.address}&${query}`, { signal: asking.signal, cache: "no-store" });
+    if (response.ok) answer = await response.json();
+  } catch {
+    if (asking.signal.aborted) return;
+  }
+  if (grid.asking !== asking || !grid.root.isConnected) return;
+  const { again } = grid;
+  grid.again = false;
+  if (answer) {
+    window.dispatchEvent(new CustomEvent("trainmaster:look", { detail: answer }));
+    if (answer.charts && asked.revision === grid.revision) await take(grid, answer, asked);
+  }
+  if (grid.asking !== asking) return;
+  grid.asking = null;
+  if (asked.first && answer?.charts) { look(grid); return; }
+  if (again || grid.again) lookIn(grid, AGAIN_AFTER_MS);
+  else if (!answer) lookIn(grid, RETRY_MS);
+  else if (answer.moves && grid.live.every_s) lookIn(grid, 1000 * grid.live.every_s);
+}
+
+async function take(grid, answer, asked) {
+  const { charts } = answer;
+  grid.version = asked.first ? null : answer.version;
+  if (asked.steps) { grid.range = charts.reach; grid.steps = null; }
+  if (!asked.first) name(charts.window);
+  grid.latest = { ...charts, words: grid.words };
+  grid.Plotly = await grid.plotly.catch(() => null);
+  if (grid.Plotly && grid.latest.panels === charts.panels) await update(grid, grid.latest);
+}
+
+// The address of the page names the window, so that others see the same.
+function name(shown) {
+  const address = new URL(window.location.href);
+  const told = shown ? shown.join("-") : null;
+  if (address.searchParams.get("steps") === told) return;
+  if (told) address.searchParams.set("steps", told);
+  else address.searchParams.delete("steps");
+  window.history.replaceState(window.history.state, "", address);
+}
+
+function begin(root, data) {
+  const grid = { root, panels: new Map(), range: null, steps: null, revision: null, moving: false, latest: null };
+  grids.set(root, grid);
+  grid.plotly = plotly(data.source);
+  grid.plotly.catch(() => { root.textContent = data.unavailable; });
+  grid.sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) if (target.isConnected && !target.hidden) grid.Plotly.Plots.resize(target);
+  });
+  // What is under way is not broken off: what was to be seen may be in it, and is looked for once more.
+  const again = () => {
+    if (grid.asking) grid.again = true;
+    else if (grid.live) lookIn(grid, AGAIN_AFTER_MS);
+  };
+  window.addEventListener("trainmaster:again", again);
+  // The theme's colours are known to the browser alone: look again when they change.
+  grid.ink = "";
+  grid.watch = setInterval(() => {
+    if (!root.isConnected) {
+      clearInterval(grid.watch);
+      clearTimeout(grid.next);
+      grid.asking?.abort();
+      window.removeEventListener("trainmaster:again", again);
+      grid.sizes.disconnect();
+      grids.delete(root);
+      return;
+    }
+    const ink = getComputedStyle(root).getPropertyValue("--st-text-color");
+    if (grid.ink && grid.ink !== ink && grid.Plotly && grid.latest) update(grid, grid.latest, { all: true });
+    grid.ink = ink;
+  }, 1000);
+  return grid;
+}
+
+export default function ({ data, parentElement }) {
+  const root = parentElement.querySelector(".tm-grid");
+  const grid = grids.get(root) ?? begin(root, data);
+  if (grid.revision !== data.revision) {
+    Object.assign(grid, { revision: data.revision, range: null, steps: data.live?.steps ?? null, version: null });
+  }
+  const asked = JSON.stringify([data.live, data.revision]);
+  grid.words = data.words;
+  grid.live = data.live;
+  if (grid.live) {
+    if (grid.asked !== asked) look(grid);
+    else if (!grid.asking) lookIn(grid, AGAIN_AFTER_MS);
+    grid.asked = asked;
+    return;
+  }
   grid.latest = data;
-  plotly(data.source).then(
-    (Plotly) => { grid.Plotly = Plotly; update(grid, grid.latest); },
-    () => { root.textContent = data.unavailable; },
-  );
+  grid.plotly.then((Plotly) => { grid.Plotly = Plotly; return update(grid, grid.latest); }, () => {});
 }

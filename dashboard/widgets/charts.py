@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -25,41 +25,36 @@ _TOOLS = {
 }
 
 
-def charts(
-    panels: Sequence[Panel],
+def charts(panels: Sequence[Panel], *, key: str, revision: str, t: Translator) -> None:
+    """Show `panels`; a new `revision` (other runs, another axis) forgets the zoom."""
+    _component()(key=key, data={"panels": list(panels), "revision": revision, **_told(t)})
+
+
+def live_charts(
+    address: str,
     *,
     key: str,
     revision: str,
+    steps: str | None,
+    every_s: float | None,
     t: Translator,
-    window: tuple[float, float] | None = None,
 ) -> None:
-    """Show `panels`; a new `revision` (another run, another axis) forgets the zoom and takes up
-    `window`, from where to where the shared axis is to reach.
+    """Show the panels that the browser finds at `address` of this dashboard, where it looks again
+    every `every_s` seconds (None: never) and with each zoom, which is told in the page's address.
+
+    Args:
+        steps: the window to begin with, as an address names it.
     """
-    _component()(
-        key=key,
-        data={
-            "panels": list(panels),
-            "revision": revision,
-            "window": None if window is None else list(window),
-            "source": PLOTLY_PATH,
-            "words": {english: t(name) for english, name in _TOOLS.items()},
-            "unavailable": t("charts.unavailable"),
-        },
-        default={"window": None},
-        on_window_change=lambda: None,
-    )
+    live = {"address": address, "steps": steps, "every_s": every_s}
+    _component()(key=key, data={"live": live, "revision": revision, **_told(t)})
 
 
-def told_window(key: str, revision: str) -> tuple[Any, Any] | tuple[()] | None:
-    """Return what the charts `key` were zoomed to since `revision` was shown: (low, high) as Plotly
-    tells them, () after the zoom was given up, None where nobody has touched it.
-    """
-    told = (st.session_state.get(key) or {}).get("window")
-    if not isinstance(told, Mapping) or told.get("revision") != revision:
-        return None
-    reach = told.get("range")
-    return (reach[0], reach[1]) if isinstance(reach, Sequence) and len(reach) == 2 else ()
+def _told(t: Translator) -> dict[str, Any]:
+    return {
+        "source": PLOTLY_PATH,
+        "words": {english: t(name) for english, name in _TOOLS.items()},
+        "unavailable": t("charts.unavailable"),
+    }
 
 
 @cache

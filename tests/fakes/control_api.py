@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote
 
@@ -141,10 +143,10 @@ class FakeControl:
                 return self.runs[-1].document()
             case ["runs", run_id, "series"]:
                 return self._series(run_id, body)
+            case ["runs", run_id, "look"]:
+                return self._look(run_id, body)
             case ["runs", run_id, "requests"]:
                 return self._request(run_id, body)
-            case ["runs", run_id, "restore-preview"]:
-                return self._preview(run_id, body)
             case ["checkpoints", checkpoint_id, ("pin" | "unpin") as verb]:
                 found = next(each for each in self.checkpoints if each["id"] == checkpoint_id)
                 found["pinned"] = verb == "pin"
@@ -176,6 +178,8 @@ class FakeControl:
 
     def _tried(self, parts: list[str], body: dict[str, Any]) -> Any:
         match parts:
+            case ["runs", run_id, "restore-preview"]:
+                return self._preview(run_id, body)
             case ["nodes", name, "calibrate"]:
                 self.calibrated.append(name)
                 return {"id": "c2", "kind": "calibrate", "state": "pending"}
@@ -214,6 +218,31 @@ class FakeControl:
                 answer["statistics"] = content.statistics(points)
             told.append(answer)
         return {"series": told}
+
+    def _look(self, run_id: str, body: dict[str, Any]) -> Any:
+        run = self.run(run_id)
+        if run is None:
+            return (404, {"title": "Not found", "detail": f"no run {run_id}", "code": "not_found"})
+        events = self.of_run(self.events, run_id)
+        found = {
+            "run": run.document(),
+            "requests": self._of_run(run, ["requests"], {}),
+            "nodes": self.nodes,
+            "newest_event": events[-1]["id"] if events else None,
+            **{
+                name: self.of_run(getattr(self, name), run_id)
+                for name in ("alerts", "incidents", "checkpoints")
+            },
+        }
+        parts = {}
+        for name, answer in found.items():
+            version = sha256(json.dumps(answer).encode()).hexdigest()[:16]
+            known = body.get("known", {}).get(name) == version
+            parts[name] = {"version": version} | ({} if known else {"answer": answer})
+        return {
+            "parts": parts,
+            "series": [self._series(run_id, each) for each in body.get("series", ())],
+        }
 
     def _request(self, run_id: str, body: dict[str, Any]) -> Any:
         if self.refuse_requests:

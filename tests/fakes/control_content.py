@@ -387,7 +387,11 @@ def timeline(step: int = 120, generation: int = 2) -> Json:
 
 
 def audit() -> list[Json]:
-    rows = [("submit", "r1", ""), ("pause_requested", "r1", "lunch"), ("cordoned", "node-b", "")]
+    rows = [
+        ("run_submitted", "r1", ""),
+        ("pause_requested", "r1", "lunch"),
+        ("node_cordoned", "node-b", ""),
+    ]
     return [
         {
             "id": place,

@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 from string import Formatter
+from typing import get_args
 
 import pytest
 
@@ -16,7 +17,7 @@ from dashboard.views import (
     rule_trial,
     rules,
     run,
-    run_charts,
+    run_drawn,
     run_panels,
     run_pipeline,
     run_restore,
@@ -40,6 +41,7 @@ BUILT = {
     *(f"severity.{severity}" for severity in states.SEVERITY),
     *(f"metric.{metric}" for metric in (*run_panels.RUN_METRICS, *run_panels.RANK_METRICS)),
     *(f"fleet.group.{group}" for group in ("all", *fleet.GROUPS)),
+    *(f"fleet.count.{told}" for told in get_args(fleet.Count)),
     *(f"fleet.order.{order}" for order in fleet.ORDERS),
     *(f"run.section.{name}" for name in run.SECTIONS),
     *(f"next.{kind}" for kind in coming.KINDS),
@@ -83,7 +85,7 @@ BUILT = {
     *(f"pipeline.word.{name}" for name in run_pipeline.WORDS),
     *(f"pipeline.{name}" for name in (*run_pipeline.RATIOS, "measured", "planned")),
     *(f"steer.{part}.timeline" for part in ("help", "why")),
-    *(f"charts.smoothing.{name}" for name in run_charts.SMOOTHING),
+    *(f"charts.smoothing.{name}" for name in run_drawn.SMOOTHING),
     *(f"links.{name}" for name in ("latency_ms", "mbps")),
     *(
         f"distance.{name}"
@@ -149,6 +151,19 @@ def test_every_event_that_is_documented_has_a_word() -> None:
     kinds = re.findall(r"^\| `([a-z_]+)`", text, flags=re.MULTILINE)
     assert kinds
     assert [kind for kind in kinds if f"event.{kind}" not in catalogue("en")] == []
+
+
+def test_every_entry_of_the_audit_log_has_a_word() -> None:
+    control = (SOURCES.parent / "control").rglob("*.py")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in control)
+    told = set(re.findall(r"\baction ?= ?\"(\w+_\w+)\"(?: if \w+ else \"(\w+)\")?", text))
+    names = {name for pair in told for name in pair if name}
+    names |= set(re.findall(r"_tell\(connection, \"(\w+)\"", text))
+    kinds = re.findall(r'^    "(\w+)": bodies\.', text, flags=re.MULTILINE)
+    ends = ("requested", "applied", "refused")
+    names |= {f"{kind}_{end}" for kind in kinds for end in ends}
+    assert {"run_submitted", "node_uncordoned", "silence_added", "pause_refused"} <= names
+    assert {name for name in names if f"event.{name}" not in catalogue("en")} == set()
 
 
 def test_values_are_never_read_as_patterns() -> None:

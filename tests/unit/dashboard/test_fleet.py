@@ -6,6 +6,7 @@ import pytest
 from dashboard.fleet import (
     Order,
     chosen,
+    count_told,
     eta_s,
     groups_of,
     ordered,
@@ -96,3 +97,13 @@ def test_runs_are_found_by_group_tags_and_words() -> None:
 def test_tags_are_written_with_commas_between_them() -> None:
     assert read_tags(" one, two words,,one ") == ["one", "two words"]
     assert tags_of(RUNS) == ["big", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [((1, 1, 1), "one"), ((4, 4, 4), "all"), ((1, 1, 4), "found"), ((300, 900, 1000), "first")],
+)
+def test_how_many_runs_there_are_is_told_in_as_few_words_as_that_takes(
+    counts: tuple[int, int, int], told: str
+) -> None:
+    assert count_told(*counts) == told
