@@ -194,7 +194,7 @@ def gantt(model: Model, draft: Draft) -> dict[str, Any]:
     """Return the predicted step as bars: one pipeline of each form, as far as the bars go."""
     bars: list[dict[str, Any]] = []
     whole = True
-    for pipeline, pipe in enumerate(draft.pipes):
+    for pipeline, (pipe, crowd) in enumerate(zip(draft.pipes, model.crowds(draft), strict=True)):
         setting, n = draft.setting, pipe.micro_batches
         if len(bars) + 3 * len(pipe.kinds) * n > MAX_BARS:
             whole = False
@@ -206,7 +206,7 @@ def gantt(model: Model, draft: Draft) -> dict[str, Any]:
         _, found = simulate.run_order(
             setting.schedule,
             [fused(sequence) for sequence in order],
-            model.costs(pipe, setting),
+            model.costs(pipe, setting, (), crowd),
             setting.virtual,
         )
         bars += [

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from control.planner import simulate
+from control.planner.contention import ALONE, Crowd, crowds_of
 from control.planner.memory import host_needs, needs
 from control.planner.placing import placed_apart
 from control.planner.ring import Ring, rings, slowest
@@ -51,21 +52,43 @@ class Model:
 
     Attributes:
         simulated: how many different pipelines were simulated.
+        crowded: whether a draft was judged whose pipelines share links; on other nodes of the same
+            kinds they might not.
         ladders, lines: kept for `control.planner.fit`.
     """
 
     scenario: Scenario
     simulated: int = 0
+    crowded: bool = False
     ladders: dict[tuple[object, ...], Any] = field(default_factory=dict)
     lines: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
     _times: dict[tuple[object, ...], Times] = field(default_factory=dict)
+    _crowds: dict[tuple[object, ...], tuple[Crowd, ...]] = field(default_factory=dict)
     _rings: dict[tuple[tuple[int, int], ...], tuple[Ring, ...]] = field(default_factory=dict)
 
-    def costs(self, pipe: Pipe, setting: Setting, gathers: Sequence[float] = ()) -> Costs:
+    def crowds(self, draft: Draft) -> tuple[Crowd, ...]:
+        """Return with how many each pipe of a draft shares its links."""
+        if not self.scenario.has_shared_links:
+            return (ALONE,) * len(draft.pipes)
+        key = (draft.pipes, draft.setting.schedule, draft.setting.virtual)
+        found = self._crowds.get(key)
+        if found is None:
+            found = self._crowds[key] = crowds_of(draft, self.scenario)
+            self.crowded |= any(each != ALONE for each in found)
+        return found
+
+    def costs(
+        self,
+        pipe: Pipe,
+        setting: Setting,
+        gathers: Sequence[float] = (),
+        crowd: Crowd = ALONE,
+    ) -> Costs:
         """Return what the parts of a pipeline take.
 
         Args:
             gathers: of each stage, the seconds in which its parameters are gathered once.
+            crowd: with how many it shares its links.
         """
         s, b = self.scenario, setting.micro_batch
         forward_of, backward_of = s.seconds(b, setting.recompute).rows
@@ -87,22 +110,33 @@ class Model:
             for at, cut in enumerate(cuts[:-1])
         ]
         hops = list(zip(pipe.kinds, pipe.kinds[1:], strict=False))
+        down = [_over(size, s.bw[i, j]) for size, (i, j) in zip(message, hops, strict=True)]
+        up = [_over(size, s.bw[j, i]) for size, (i, j) in zip(message, hops, strict=True)]
+        if crowd != ALONE:
+            down = [each * share for each, share in zip(down, crowd.down, strict=True)]
+            up = [each * share for each, share in zip(up, crowd.up, strict=True)]
         return Costs(
             tuple(forward),
             tuple(backward),
-            tuple(_over(size, s.bw[i, j]) for size, (i, j) in zip(message, hops, strict=True)),
+            tuple(down),
             tuple(float(s.lat[i, j]) for i, j in hops),
-            tuple(_over(size, s.bw[j, i]) for size, (i, j) in zip(message, hops, strict=True)),
+            tuple(up),
             tuple(float(s.lat[j, i]) for i, j in hops),
         )
 
-    def times(self, pipe: Pipe, setting: Setting, gathers: tuple[float, ...] = ()) -> Times:
+    def times(
+        self,
+        pipe: Pipe,
+        setting: Setting,
+        gathers: tuple[float, ...] = (),
+        crowd: Crowd = ALONE,
+    ) -> Times:
         """Return when a pipeline and its stages end; infinite where a link is missing."""
-        key = (*pipe[:3], *setting[:2], setting.recompute, setting.virtual, gathers)
+        key = (*pipe[:3], *setting[:2], setting.recompute, setting.virtual, gathers, crowd)
         found = self._times.get(key)
         if found is None:
             self.simulated += 1
-            costs = self.costs(pipe, setting, gathers)
+            costs = self.costs(pipe, setting, gathers, crowd)
             if math.inf in costs.down or math.inf in costs.up or math.inf in gathers:
                 found = Times(math.inf, (math.inf,) * len(pipe.kinds))
             elif setting.schedule == "gpipe":
@@ -145,7 +179,10 @@ class Model:
         """
         if draft.setting.zero == 3 and draft.replicas > 1:
             return self._gathered(draft)
-        times = [self.times(pipe, draft.setting) for pipe in draft.pipes]
+        times = [
+            self.times(pipe, draft.setting, (), crowd)
+            for pipe, crowd in zip(draft.pipes, self.crowds(draft), strict=True)
+        ]
         ends = tuple(each.end for each in times)
         if draft.replicas == 1 or math.inf in ends:
             return self._judged(draft, ends, 0.0, 0.0)
@@ -168,7 +205,10 @@ class Model:
         ends: tuple[float, ...] = (math.inf,) * len(draft.pipes)
         if draft.is_alike:
             gathers = tuple(self._gather_s(draft, stage) for stage in range(len(draft.pipes[0][1])))
-            ends = tuple(self.times(pipe, draft.setting, gathers).end for pipe in draft.pipes)
+            ends = tuple(
+                self.times(pipe, draft.setting, gathers, crowd).end
+                for pipe, crowd in zip(draft.pipes, self.crowds(draft), strict=True)
+            )
         return self._judged(draft, ends, 0.0, 0.0)
 
     def _gather_s(self, draft: Draft, stage: int) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from control.planner import contention
 from control.planner.alternatives import (
     Rejected,
     Sensitivity,
@@ -18,6 +19,8 @@ from control.planner.alternatives import (
     unused_kinds,
     with_node,
 )
+from control.planner.contention import Crowd
+from control.planner.placing import Placed
 from control.planner.scenario import unlinked
 from control.planner.search import Found
 from control.planner.setting import Pipe
@@ -100,7 +103,7 @@ class Explanation:
         }
 
 
-def explain(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> Explanation:
+def explain(found: Found, nodes: Placed) -> Explanation:
     """Return why `found` is what it is.
 
     Args:
@@ -120,6 +123,7 @@ def explain(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> Explanati
             _quality(found),
             *_steadiness(found),
             *_bottleneck(found, loads, exposed),
+            *contention.told(found.draft, found.scenario, nodes),
             *_failures(found),
             *_textbook(found),
             *_felt(step_s, felt),
@@ -156,22 +160,19 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _named(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> list[tuple[Pipe, list[str]]]:
-    """Return one copy of each pipe, with the names of its nodes."""
-    names = found.scenario.names
+def _named(found: Found, nodes: Placed) -> list[tuple[Pipe, list[str], Crowd]]:
+    """Return one copy of each pipe, with the names of its nodes, and who shares its links."""
+    names, draft = found.scenario.names, found.draft
     return [
-        (
-            pipe,
-            [names[copies[0][place]] for place in found.draft.setting.places(len(pipe.kinds))],
-        )
-        for pipe, copies in zip(found.draft.pipes, nodes, strict=True)
+        (pipe, [names[copies[0][place]] for place in draft.setting.places(len(pipe.kinds))], crowd)
+        for pipe, copies, crowd in zip(draft.pipes, nodes, found.model.crowds(draft), strict=True)
     ]
 
 
-def _loads(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Load, ...]:
+def _loads(found: Found, nodes: Placed) -> tuple[Load, ...]:
     loads = []
-    for pipe, names in _named(found, nodes):
-        costs = found.model.costs(pipe, found.draft.setting)
+    for pipe, names, crowd in _named(found, nodes):
+        costs = found.model.costs(pipe, found.draft.setting, (), crowd)
         n = pipe.micro_batches
         for stage, name in enumerate(names):
             busy = n * (costs.forward[stage] + costs.backward[stage])
@@ -184,12 +185,12 @@ def _loads(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Load
     return tuple(sorted(loads, key=lambda load: (-load.busy_s, load.part)))
 
 
-def _shares(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Share, ...]:
+def _shares(found: Found, nodes: Placed) -> tuple[Share, ...]:
     shares = []
     step_s, setting = found.verdict.step_s, found.draft.setting
-    for pipe, names in _named(found, nodes):
+    for pipe, names, crowd in _named(found, nodes):
         costs = found.model.costs(pipe, setting)
-        times = found.model.times(pipe, setting)
+        times = found.model.times(pipe, setting, (), crowd)
         for stage, name in enumerate(names):
             again = pipe.micro_batches * costs.forward[stage]
             again *= found.scenario.computed_again(setting.recompute)
@@ -211,10 +212,10 @@ def _sums(found: Found, pipe: Pipe, stage: int) -> float:
     return found.verdict.sync_busy_s * size / whole if whole and replicas > 1 else 0.0
 
 
-def _rooms(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Room, ...]:
+def _rooms(found: Found, nodes: Placed) -> tuple[Room, ...]:
     return tuple(
         Room(name, need, found.scenario.kinds[kind].mem)
-        for pipe, names in _named(found, nodes)
+        for pipe, names, _ in _named(found, nodes)
         for name, kind, need in zip(
             names,
             pipe.kinds,
@@ -224,7 +225,7 @@ def _rooms(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> tuple[Room
     )
 
 
-def _unused(found: Found, nodes: Sequence[Sequence[Sequence[int]]]) -> list[Unused]:
+def _unused(found: Found, nodes: Placed) -> list[Unused]:
     used = {node for copies in nodes for copy in copies for node in copy}
     told, rest = [], []
     fastest = sorted(unused_kinds(found), key=lambda each: -found.scenario.speed[each[0]])

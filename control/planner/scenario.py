@@ -203,6 +203,11 @@ class Scenario:
     time_limit_s: float | None = None
     warnings: tuple[str, ...] = field(default=())
 
+    @cached_property
+    def has_shared_links(self) -> bool:
+        """Whether a machine of several nodes has links to another machine."""
+        return 1 < len(set(self.hosts)) < len(self.hosts)
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes."""

@@ -40,6 +40,10 @@ EXACT_WORK = 4_000_000.0
 
 SMALL = 8
 MIDDLE = 128
+PLAIN_FIRST = 256
+"""Up to so many nodes the plain plans are tried before any other: the whole model on some of the
+fastest nodes alone is none of the mixes.
+"""
 
 
 def never() -> bool:
@@ -128,6 +132,8 @@ def _best_sharing(scenario: Scenario, seek: Callable[[Scenario], Found]) -> Foun
 
 def _searched(scenario: Scenario, stop: Callable[[], bool]) -> Found:
     model, best = Model(scenario), Best(keeps_near=scenario.doubt is not None)
+    if scenario.num_nodes <= PLAIN_FIRST:
+        plain(model, best, light=True)
     _seed(model, best, stop)
     if best.draft is None:
         plain(model, best)
@@ -142,8 +148,10 @@ def _searched(scenario: Scenario, stop: Callable[[], bool]) -> Found:
     if estimate <= EXACT_WORK:
         thorough = Exact(model, best, stop)
         thorough.search()
-        # Of plans that are cut as well as others it keeps one, wherever its nodes are.
-        exact, cut_short = not (thorough.stopped or scenario.domains), thorough.stopped
+        # Of plans that are cut as well as others it keeps one, wherever its nodes are; and on other
+        # nodes pipelines might not share the links that they do on these.
+        kept = scenario.domains or model.crowded
+        exact, cut_short = not (thorough.stopped or kept), thorough.stopped
     if best.draft is None:
         raise SpecError([Problem("", misfit(scenario))])
     bound = lower_bound(scenario)

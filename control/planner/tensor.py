@@ -63,7 +63,7 @@ def shared(scenario: Scenario, tensor: int) -> Scenario:
         layers=layers,
         fixed=s.fixed * tensor,
         tensors=(tensor,),
-        hosts=(),
+        hosts=tuple(hosts[place[0]] for place in places),
         # A gradient is summed by the node that holds it, each over its own part of the ring.
         grad_bytes=s.grad_bytes / tensor,
         weight_bytes=s.weight_bytes / tensor,

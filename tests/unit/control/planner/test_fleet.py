@@ -8,7 +8,7 @@ import pytest
 
 from control.planner.answer import asked_for, told
 from control.planner.fleet import asked, divisors, fleet_scenario, runnable
-from control.planner.machine import Machine
+from control.planner.machine import Machine, stated_link
 from control.planner.search import quick, search
 from trainmaster.document import Document, validate
 from trainmaster.errors import SpecError
@@ -232,3 +232,20 @@ def test_whatever_is_planned_fits_and_is_what_the_runtime_takes(seed):
         again = asked_for(scenario, plan)
         assert again.verdict.step_s <= found.verdict.step_s * (1 + 1e-6)
         told(found, 0.1)
+
+
+@pytest.mark.parametrize("machines", [4, 8])
+def test_a_thorough_search_is_never_worse_than_a_quick_one(machines):
+    names = [f"m{at}" for at in range(machines)]
+    link = stated_link(1.0, 100.0)
+    fleet = [
+        Machine(
+            name,
+            slots=4,
+            layer_time_s=0.01 * (1 + at % 3),
+            links={other: link for other in names if other != name},
+        )
+        for at, name in enumerate(names)
+    ]
+    scenario = fleet_scenario(fleet, spec(), WORKLOAD)
+    assert search(scenario).verdict.step_s <= quick(scenario).verdict.step_s
