@@ -194,8 +194,9 @@ def test_a_node_compares_two_checkpoints_once(here: Plane, scene: Scene) -> None
     assert viewer.get(path)["state"] == "pending"
     [chore] = scene.rows(tables.chores)
     assert (chore["args"]["location"], chore["args"]["other_location"]) == (
-        "file:///c/10", "file:///c/20",
-    )  # fmt: skip
+        f"{STORE}/{scene.run}/g1-step10",
+        f"{STORE}/{scene.run}/g1-step20",
+    )
     node.turn()
     told = viewer.get(path)
     assert (told["state"], told["ok"], told["findings"]) == ("applied", True, [])
