@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError
 
 from control import auth, rights
 from control.app import create_app
+from control.arrivals import Arrivals
 from control.clock import Clock, SteadyClock, SystemClock
 from control.db import rulebook, schema, soundness, unreadable
 from control.db.engine import Database
@@ -141,6 +142,7 @@ def serve(settings: Settings, clock: Clock | None = None) -> None:
             access_log=False,
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=30,
+            http=Arrivals,
             lifespan="on",
             ws="none",
             server_header=False,
