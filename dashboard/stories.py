@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dashboard.data import Json
 from dashboard.formats import instant
 
-Part = Literal["sign", "event", "tried", "answered", "asked", "probation", "end"]
+Part = Literal["sign", "beside", "event", "tried", "answered", "asked", "probation", "end"]
 ACTIONS = (
     "skip",
     "rollback",
@@ -32,9 +32,10 @@ class Chapter:
     """Something that happened to an incident.
 
     Attributes:
-        part: sign: where it began; event: what the control plane told; tried: an action that has
-            shown whether it helps; answered: that the ranks have taken it; asked: what waits for
-            an answer; probation: what must be seen before it is believed; end.
+        part: sign: where it began; beside: another alert of it; event: what the control plane told;
+            tried: an action that has shown whether it helps; answered: that the ranks have taken
+            it; asked: what waits for an answer; probation: what must be seen before it is believed;
+            end.
         kind: of an event its kind, of what was tried its action.
         at: RFC 3339, None where nobody wrote it down.
         because: a sentence of the control plane's.
@@ -85,6 +86,7 @@ def story(incident: Json, events: Sequence[Json]) -> list[Chapter]:
             incident.get("opened_at"),
             step=incident.get("first_bad_step"),
         ),
+        *_beside(incident),
         *sorted(
             [*told, *map(_tried, incident.get("actions") or []), *_answered(incident, events)],
             key=_when,
@@ -103,6 +105,19 @@ def story(incident: Json, events: Sequence[Json]) -> list[Chapter]:
     elif not told and not proposed and incident.get("because"):
         chapters.insert(1, Chapter("event", "", because=str(incident["because"])))
     return chapters
+
+
+def _beside(incident: Json) -> list[Chapter]:
+    """Return the other alerts that belong to the incident."""
+    others = [each for each in incident.get("alerts") or () if each["rule"] != incident.get("rule")]
+    return [
+        Chapter(
+            "beside",
+            str(each["rule"]) + ("" if each["scope"] == "run" else f" ({each['scope']})"),
+            step=each.get("first_bad_step"),
+        )
+        for each in others
+    ]
 
 
 def _tried(action: Json) -> Chapter:

@@ -70,7 +70,8 @@ def _incident(session: Session, incident_id: str) -> None:
 def _chapter(session: Session, chapter: Chapter, incident: Json) -> str:
     t = session.t
     at = instant(chapter.at)
-    clock = t("incident.now") if at is None else session.formats.clock(at, session.now())
+    undated = "" if chapter.part == "beside" else t("incident.now")
+    clock = undated if at is None else session.formats.clock(at, session.now())
     lines = [chapter.because] if chapter.because else []
     if chapter.part == "probation":
         found = terms(incident.get("verification") or {})
@@ -87,6 +88,8 @@ def _heading(session: Session, chapter: Chapter) -> str:
     t = session.t
     if chapter.part == "sign":
         return t("incident.part.sign", rule=chapter.kind, step=number(chapter.step))
+    if chapter.part == "beside":
+        return t("incident.part.beside", rule=chapter.kind, step=number(chapter.step))
     if chapter.part == "event":
         return t.word("event", chapter.kind) if chapter.kind else t("column.because")
     if chapter.part == "tried":

@@ -39,6 +39,20 @@ def test_a_story_begins_with_its_first_sign_and_tells_in_the_order_of_time() -> 
     assert terms({"needed": 20}) == [Term("steps", {"needed": "20", "healthy": "0"})]
 
 
+def test_alerts_beside_the_first_stand_after_it() -> None:
+    alerts = [
+        {"rule": "loss_spike", "scope": "run", "first_bad_step": 150},
+        {"rule": "slow rank", "scope": "rank 3", "first_bad_step": 151},
+        {"rule": "lower throughput", "scope": "run", "first_bad_step": 152},
+    ]
+    told = story(incident(alerts=alerts), [event(1, "incident_opened", 11)])
+    assert [(each.part, each.kind, each.step) for each in told[:3]] == [
+        ("sign", "loss_spike", 150),
+        ("beside", "slow rank (rank 3)", 151),
+        ("beside", "lower throughput", 152),
+    ]
+
+
 def test_events_of_other_incidents_are_passed_over() -> None:
     told = story(incident(), [event(1, "rule_acted", 12, about="i2")])
     assert [each.part for each in told] == ["sign", "event", "probation"]
