@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from dashboard.data import Query, Reader
+from dashboard.data import Fetch, Query, Reader
 from dashboard.formats import Formats
 from dashboard.i18n import LANGUAGES, Translator, best_language, translator
 from dashboard.login import cookie_name
@@ -149,9 +149,7 @@ def open_session() -> Session | None:
     who = _who(token)
     client = _client(read_settings().url, token, TIMEOUT_S)
 
-    def fetch(path: str, query: Query, body: str) -> Any:
-        return _READS.get((who, path, query, body), lambda: _read(path, query, body, client))
-
+    fetch = _fetching(who, client)
     return _session(
         token,
         t,
@@ -168,15 +166,18 @@ def looking_session(token: str, language: str, zone: str, run: str) -> tuple[Ses
     what is known of the run; the session remembers nothing else.
     """
     who = _who(token)
-    client = _client(read_settings().url, token, TIMEOUT_S)
     place = PLACES.of(who, run)
-
-    def fetch(path: str, query: Query, body: str) -> Any:
-        return _read(path, query, body, client)
-
+    fetch = _fetching(who, _client(read_settings().url, token, TIMEOUT_S))
     reader = Reader(fetch, place.memory.setdefault("remembered", {}), look_holds_s=math.inf)
     t = translator(best_language(language))
     return _session(token, t, _zone(zone), reader=reader, memory=place.memory), place
+
+
+def _fetching(who: str, client: Client) -> Fetch:
+    def fetch(path: str, query: Query, body: str) -> Any:
+        return _READS.get((who, path, query, body), lambda: _read(path, query, body, client))
+
+    return fetch
 
 
 def _session(

@@ -102,6 +102,10 @@ def _blank(chromium: Browser, seconds: float) -> dict[str, Any]:
 
 
 def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[str, Any]:
+    _say("nobody")
+    idle = _cpu_s(here.dashboard)
+    time.sleep(given.seconds)
+    idle = _cpu_s(here.dashboard) - idle
     context = seen_by.context_of(chromium, here.url, here.token)
     page = context.new_page()
     _say("from the list to the first chart")
@@ -123,6 +127,7 @@ def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[st
         "navigation_s": Spread.of(navigation).json(),
         "zoom_s": Spread.of(zooms).json(),
         "cpu_ms_per_tick": 1e3 * spent / (given.seconds / LOOKS_EVERY_S),
+        "idle_cpu_ms_per_tick": 1e3 * idle / (given.seconds / LOOKS_EVERY_S),
         "control_cpu_ms_per_tick": 1e3 * control_spent / (given.seconds / LOOKS_EVERY_S),
         "frames": frames,
         "largest_message_bytes": largest,

@@ -29,9 +29,10 @@ from dashboard.formats import NOTHING, instant, number, ratio_of
 from dashboard.session import Session
 from dashboard.views import fleet_dialogs, go
 from dashboard.widgets.addressed import segments, selection
-from dashboard.widgets.table import Column, Row, action, actions, cell, table
+from dashboard.widgets.table import Column, Row, action, actions, cell, pressed, table
 from dashboard.widgets.text import section, title
 
+TABLE = "runs"
 COMMANDS = "trainmaster submit examples/stdlib_gpt.yaml\ntrainmaster runs"
 
 
@@ -85,6 +86,11 @@ def _asked(session: Session) -> _Asked:
 
 def _runs(session: Session, asked: _Asked) -> None:
     t, now = session.t, session.now()
+    click = pressed(TABLE)
+    if click is not None and click.verb == "open":
+        go.to_run(session, click.id)
+    if click is not None:
+        go.to_dialog("shelf", "fleet", click.id)
     with session.guarded():
         runs = session.reader.fleet(archived=asked.archived)
         firing = _firing(session)
@@ -121,14 +127,7 @@ def _runs(session: Session, asked: _Asked) -> None:
                 all=len(runs),
             )
         )
-        pressed = table(
-            columns, rows, key="runs", caption=t("fleet.title"), empty=t("fleet.none_found")
-        )
-        if pressed is None:
-            return
-        if pressed.verb == "open":
-            go.to_run(session, pressed.id)
-        go.to_dialog("shelf", "fleet", pressed.id)
+        table(columns, rows, key=TABLE, caption=t("fleet.title"), empty=t("fleet.none_found"))
 
 
 def _firing(session: Session) -> Mapping[str, Sequence[Json]]:

@@ -23,6 +23,7 @@ from dashboard.views import (
     submit,
     tour,
 )
+from dashboard.widgets.charts import load_ahead
 from trainmaster.errors import UserError
 
 _VIEWS: tuple[tuple[str, str, str, Callable[[Session], None]], ...] = (
@@ -102,6 +103,7 @@ def _sidebar(session: Session) -> None:
         tour.button(session)
         role = t("sidebar.role", role=t(f"role.{session.role}")) if session.role else ""
         st.caption(role)
+        load_ahead(key="ahead")
         st.html(f'<a href="/auth/logout" target="_self">{t("sidebar.logout")}</a>')
 
 

@@ -6,18 +6,6 @@ const grids = new WeakMap();
 const AGAIN_AFTER_MS = 250;
 const RETRY_MS = 3000;
 
-function plotly(source) {
-  if (window.Plotly) return Promise.resolve(window.Plotly);
-  window.__trainmasterPlotly ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = source;
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => { window.__trainmasterPlotly = undefined; reject(new Error(source)); };
-    document.head.appendChild(script);
-  });
-  return window.__trainmasterPlotly;
-}
-
 function element(tag, className, text) {
   const node = document.createElement(tag);
   node.className = className;

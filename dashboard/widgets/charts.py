@@ -57,6 +57,23 @@ def _told(t: Translator) -> dict[str, Any]:
     }
 
 
+def load_ahead(*, key: str) -> None:
+    """Let the browser load what charts need before one is shown."""
+    _ahead()(key=key, data={"source": PLOTLY_PATH})
+
+
+@cache
+def _ahead() -> ComponentRenderer:
+    return st.components.v2.component(
+        "trainmaster_ahead", html="<i hidden></i>", js=_script("ahead.js"), isolate_styles=False
+    )
+
+
+def _script(name: str) -> str:
+    folder = files("dashboard.widgets")
+    return "\n".join((folder / each).read_text(encoding="utf-8") for each in ("plotly.js", name))
+
+
 @cache
 def _component() -> ComponentRenderer:
     folder = files("dashboard.widgets")
@@ -64,6 +81,6 @@ def _component() -> ComponentRenderer:
         "trainmaster_charts",
         html='<div class="tm-grid"></div>',
         css=(folder / "charts.css").read_text(encoding="utf-8"),
-        js=(folder / "charts.js").read_text(encoding="utf-8"),
+        js=_script("charts.js"),
         isolate_styles=False,
     )

@@ -120,6 +120,15 @@ def table(
     return new_click(result.get("action"), key, heard)
 
 
+def pressed(key: str) -> Click | None:
+    """Return what was pressed in the table `key`, before it is shown anew: for presses that lead to
+    another page, which need not wait for that.
+    """
+    told = st.session_state.get(key) or {}
+    heard: MutableMapping[str, str] = st.session_state.setdefault("heard", {})
+    return new_click(told.get("action"), key, heard)
+
+
 def new_click(pressed: Any, key: str, heard: MutableMapping[str, str]) -> Click | None:
     """Return what was pressed in the table `key`; None where nothing was, or it was `heard` before.
 
