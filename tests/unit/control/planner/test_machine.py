@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from control.planner.automatic import can_tell_apart, choose
 from control.planner.fleet import fleet_scenario
@@ -13,7 +14,7 @@ from control.planner.machine import Machine, machine_of, settled
 from control.planner.search import search
 from tests.fakes import snapshots as at
 from tests.unit.control.planner.test_fleet import WORKLOAD, spec
-from trainmaster.calibration import workload_key
+from trainmaster.calibration import Calibration, workload_key
 
 
 def calibrated(value: float, links: dict[str, tuple[float, float]] | None = None):
@@ -163,3 +164,21 @@ def test_what_a_node_cannot_be_is_not_planned_with(profile, what):
     assert (found.speed, found.layer_time_s, found.memory_bytes) == (None, None, 1000)
     [doubt] = found.doubts
     assert doubt.startswith(f"what oak states is left out of account: {what}")
+
+
+@pytest.mark.parametrize("odd", [0, -1.0, 1e-320, 1e308, math.nan, math.inf, "fast", None])
+@pytest.mark.parametrize(
+    ("told", "where"),
+    [
+        (lambda odd: {"flops": {"float32": {"value": odd}}}, ("flops", "float32", "value")),
+        (
+            lambda odd: {"links": {"elm": {"latency_s": 0.0, "bytes_per_s": odd}}},
+            ("links", "elm", "bytes_per_s"),
+        ),
+        (lambda odd: {"layer_time_s": {"value": odd}}, ("layer_time_s", "value")),
+    ],
+)
+def test_what_nothing_can_measure_is_refused_with_its_place(told, where, odd):
+    with pytest.raises(ValidationError) as caught:
+        Calibration.model_validate({"device": "cpu", **told(odd)})
+    assert [each["loc"] for each in caught.value.errors()] == [where]
