@@ -10,7 +10,7 @@ from control.planner import simulate
 from control.planner.bound import lower_bound
 from control.planner.cost import Model
 from control.planner.explain import explain
-from control.planner.placing import place
+from control.planner.placing import Placed, place
 from control.planner.reading import read_scenario
 from control.planner.scenario import Scenario
 from control.planner.search import Found, never, search
@@ -66,15 +66,18 @@ def asked_for(scenario: Scenario, plan: Plan) -> Found:
     )
     scenario = shared(scenario, plan.tensor)
     free = {kind: list(members) for kind, members in enumerate(scenario.members)}
-    pipes = []
+    pipes: list[Pipe] = []
+    placed: Placed = []
     for replica, pipeline in enumerate(plan.pipelines):
-        here = [
+        nodes = [
             _taken(scenario, free, pipeline.nodes[at : at + 1], replica)
             for at in range(0, plan.ranks_of(pipeline), plan.tensor)
         ]
-        kinds = tuple(here[place] for place in setting.places(len(pipeline.layers)))
-        pipes.append(Pipe(kinds, pipeline.layers, pipeline.micro_batches))
-    model = Model(scenario)
+        kinds = [scenario.kind_of[node] for node in nodes]
+        row = tuple(kinds[place] for place in setting.places(len(pipeline.layers)))
+        pipes.append(Pipe(row, pipeline.layers, pipeline.micro_batches))
+        placed.append([nodes])
+    model = Model(scenario, asked={tuple(pipes): placed})
     draft = Draft(setting, tuple(pipes))
     for replica, pipe in enumerate(pipes):
         for at, need in enumerate(model.memory(pipe, setting, draft.replicas)):
@@ -97,20 +100,20 @@ def asked_for(scenario: Scenario, plan: Plan) -> Found:
 def _taken(
     scenario: Scenario, free: dict[int, list[int]], names: Sequence[str], replica: int
 ) -> int:
-    """Take the node of that name, or the fastest that is free; return its kind."""
+    """Take the node of that name, or the fastest that is free."""
     order = sorted(free, key=lambda kind: (-scenario.speed[kind], kind))
     for kind in order:
         for node in free[kind]:
             if not names or scenario.names[node].partition("/")[0] == names[0]:
                 free[kind].remove(node)
-                return kind
+                return node
     wanted = f"a free slot on {names[0]}" if names else "as many free slots as it has stages"
     raise SpecError([Problem(f"parallel.pipelines[{replica}]", f"needs {wanted}")])
 
 
 def told(found: Found, search_s: float) -> dict[str, Any]:
     """Return a found plan, with everything that explains it."""
-    placed = place(found.draft, found.scenario)
+    placed = found.model.placed(found.draft)
     explained = explain(found, placed)
     return {
         "plan": plan_json(found.draft, placed),

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from control.planner.placing import Placed, place
+from control.planner.placing import Placed
 from control.planner.scenario import Scenario
 from control.planner.setting import Draft, Pipe, Setting
 
@@ -31,12 +31,9 @@ class Crowd(NamedTuple):
 ALONE = Crowd()
 
 
-def crowds_of(draft: Draft, scenario: Scenario) -> tuple[Crowd, ...]:
+def crowds_of(draft: Draft, scenario: Scenario, placed: Placed) -> tuple[Crowd, ...]:
     """Return the crowd of each pipe: of its copies that of the fullest links."""
     alone = (ALONE,) * len(draft.pipes)
-    if not scenario.has_shared_links or draft.stages == 1:
-        return alone
-    placed = place(draft, scenario)
     flows = flows_of(draft, scenario, placed)
     if max(flows.values(), default=1) == 1:
         return alone

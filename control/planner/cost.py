@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from control.planner import simulate
+from control.planner import placing, simulate
 from control.planner.contention import ALONE, Crowd, crowds_of
 from control.planner.memory import host_needs, needs
-from control.planner.placing import placed_apart
+from control.planner.placing import Placed, placed_apart
 from control.planner.ring import Ring, rings, slowest
 from control.planner.scenario import Scenario
 from control.planner.setting import Draft, Pipe, Segment, Setting, segments
@@ -54,26 +54,32 @@ class Model:
         simulated: how many different pipelines were simulated.
         crowded: whether a draft was judged whose pipelines share links; on other nodes of the same
             kinds they might not.
+        asked: on which nodes pipelines were asked for.
         ladders, lines: kept for `control.planner.fit`.
     """
 
     scenario: Scenario
     simulated: int = 0
     crowded: bool = False
+    asked: dict[tuple[Pipe, ...], Placed] = field(default_factory=dict)
     ladders: dict[tuple[object, ...], Any] = field(default_factory=dict)
     lines: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
     _times: dict[tuple[object, ...], Times] = field(default_factory=dict)
     _crowds: dict[tuple[object, ...], tuple[Crowd, ...]] = field(default_factory=dict)
     _rings: dict[tuple[tuple[int, int], ...], tuple[Ring, ...]] = field(default_factory=dict)
 
+    def placed(self, draft: Draft) -> Placed:
+        """Return the node of each place: the one that was asked for, else any of its kind."""
+        return self.asked.get(draft.pipes) or placing.place(draft, self.scenario)
+
     def crowds(self, draft: Draft) -> tuple[Crowd, ...]:
         """Return with how many each pipe of a draft shares its links."""
-        if not self.scenario.has_shared_links:
+        if not self.scenario.has_shared_links or draft.stages == 1:
             return (ALONE,) * len(draft.pipes)
         key = (draft.pipes, draft.setting.schedule, draft.setting.virtual)
         found = self._crowds.get(key)
         if found is None:
-            found = self._crowds[key] = crowds_of(draft, self.scenario)
+            found = self._crowds[key] = crowds_of(draft, self.scenario, self.placed(draft))
             self.crowded |= any(each != ALONE for each in found)
         return found
 

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from control.planner.answer import answer
+from control.planner.answer import answer, asked_for, told
 from control.planner.cost import Model
+from control.planner.fleet import asked, fleet_scenario
+from control.planner.machine import Machine
 from control.planner.reading import read_scenario
 from control.planner.scenario import Scenario
 from control.planner.search import search
 from control.planner.setting import Draft, Pipe, Setting
+from tests.unit.control.planner.test_fleet import WORKLOAD, spec
 
 FAST, SLOW = 1e12, 1e6
 LAYER = {"fwd": 1e9, "params": 1.0, "out": 1e4, "act": 1e3}
@@ -88,10 +91,11 @@ def test_the_explanation_names_the_link_and_the_part():
     scenario = pair(2, shared=True, nodes=nodes, layers=heavy, **only)
     for row, column in ((0, 1), (1, 0), (2, 3), (3, 2)):
         scenario["bw"][row][column] = 0.0  # so that pipelines must cross
-    told = answer(scenario, clock=iter(range(10**9)).__next__)
-    assert "2 flows of messages between stages share the link from a to b" in " ".join(told["why"])
-    assert not told["exact"]
-    link = next(each for each in told["loads"] if each["part"].startswith("link a"))
+    answered = answer(scenario, clock=iter(range(10**9)).__next__)
+    why = " ".join(answered["why"])
+    assert "2 flows of messages between stages share the link from a to b" in why
+    assert not answered["exact"]
+    link = next(each for each in answered["loads"] if each["part"].startswith("link a"))
     assert link["busy_s"] == pytest.approx(8 * 2 * 1e4 / SLOW)
 
 
@@ -106,3 +110,26 @@ def test_the_search_keeps_pipelines_off_a_link_that_they_would_share():
 
 def test_without_machines_each_pair_of_nodes_has_a_link_of_its_own():
     assert not read_scenario(pair(4, shared=False)).has_shared_links
+
+
+def test_a_plan_that_is_asked_for_shares_the_links_of_its_own_nodes():
+    machines = [Machine(name, slots=2, layer_time_s=1e-3) for name in ("oak", "elm")]
+    heavy = [{**each, "output_bytes": 10**9} for each in WORKLOAD.layers]
+    workload = WORKLOAD.model_copy(update={"layers": heavy})
+    asking = spec(replicas=2, stages=2, micro_batch=1)
+    plan = asked(asking, workload)
+    assert plan is not None
+    scenario = fleet_scenario(machines, asking, workload)
+
+    def step_s(*rows: tuple[str, str]) -> float:
+        pipelines = tuple(
+            pipeline.model_copy(update={"nodes": row})
+            for pipeline, row in zip(plan.pipelines, rows, strict=True)
+        )
+        found = asked_for(scenario, plan.model_copy(update={"pipelines": pipelines}))
+        crossing = any(len(set(row)) > 1 for row in rows)
+        assert any("share the link" in each for each in told(found, 0.0)["why"]) is crossing
+        return found.verdict.step_s
+
+    within = step_s(("oak", "oak"), ("elm", "elm"))
+    assert step_s(("oak", "elm"), ("oak", "elm")) > 1.5 * within
