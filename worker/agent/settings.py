@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import psutil
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainmaster import logs
+from trainmaster import document, logs
 from trainmaster.emulation import Link
-from trainmaster.errors import UserError
+from trainmaster.errors import SpecError, UserError
 from trainmaster.home import DEFAULT_HOME, Home
 from trainmaster.ids import node_id_of, node_id_problem
 from worker.launch import Emulation
@@ -164,19 +163,17 @@ def read_profile(path: Path) -> Profile:
         UserError: it cannot be read, with all that is wrong.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Profile.model_validate({} if raw is None else raw)
+        found = document.read(path.read_text(encoding="utf-8"))
+        return Profile() if found.value is None else document.validate(Profile, found)
     except OSError as error:
         raise UserError(
             f"the profile {path} cannot be read: {error.strerror} "
             "(--profile or TRAINMASTER_PROFILE)"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise UserError(f"the profile {path} is neither YAML nor JSON: {error}") from error
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()
-        )
+    except SpecError as error:
+        problems = "; ".join(map(str, error.problems))
         raise UserError(f"the profile {path} is wrong: {problems}") from error
 
 

@@ -7,8 +7,9 @@ import pytest
 from trainmaster.cli.cluster import read_cluster
 from trainmaster.cli.documents import DocumentError
 from trainmaster.cli.parts import Node, cluster_nodes, node_environment
+from trainmaster.errors import UserError
 from trainmaster.home import Home
-from worker.agent.settings import emulation_of, read_profile
+from worker.agent.settings import Profile, emulation_of, read_profile
 
 CLUSTER = """\
 nodes:
@@ -48,6 +49,37 @@ def test_the_agent_reads_the_profile_that_up_writes(tmp_path: Path):
     assert emulation.links["a100"].latency_ms == 7
     assert emulation.links["a100"].mbps == 100
     assert environment["TRAINMASTER_SLOTS"] == "4"
+
+
+def test_a_figure_of_many_zeros_survives_the_way_to_the_agent(tmp_path: Path):
+    text = "nodes: [{name: a, emulate: {layer_time_s: 0.00001}}]"
+    [node] = cluster_nodes(read_cluster(written(tmp_path, text)))
+    environment = node_environment(Home(tmp_path / "home"), node)
+    profile = read_profile(Path(environment["TRAINMASTER_PROFILE"]))
+    assert profile.emulate.layer_time_s == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("emulate: {speed: 1e-320}", "emulate.speed: should be greater than"),
+        ("emulate: {speed: [}", "is not YAML"),
+        ("emulate: {speed: 0.5}\nemulate: {speed: 1}", "stands twice"),
+        ("links: [{from: a, to: b}, {from: a, to: b}]", "more than one link leads from a to b"),
+        ("colour: red", "colour"),
+    ],
+)
+def test_what_is_wrong_with_a_profile_is_told(tmp_path: Path, text, said):
+    path = tmp_path / "profile.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        read_profile(path)
+
+
+def test_a_profile_may_say_nothing(tmp_path: Path):
+    path = tmp_path / "profile.yaml"
+    path.write_text("# nothing\n")
+    assert read_profile(path) == Profile()
 
 
 def test_a_node_without_a_profile_leaves_the_agent_to_look_for_itself(tmp_path: Path):

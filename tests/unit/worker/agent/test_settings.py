@@ -97,7 +97,7 @@ def test_a_profile_gives_labels_emulation_and_own_links(tmp_path: Path):
         ("emulate: {kind: cuda}", "emulate.kind"),
         ("speed: 2", "speed"),
         ("emulate: {speed: 2}", "emulate.speed"),
-        ("a: [", "neither YAML"),
+        ("a: [", "is not YAML"),
     ],
 )
 def test_a_wrong_profile_is_told_by_field(tmp_path: Path, text: str, told: str):
