@@ -96,7 +96,7 @@ def draw(session: Session, run: Json, asked: Asked) -> Drawn:
     )
     if asked.first:
         panels = run_panels.first(session, drawing, series[reference])
-        return Drawn(panels, series, window, axis.extent(window))
+        return _drawn(panels, told, series, window, axis)
     nodes = session.reader.nodes()
     links = link_panels.of_run(session, run, nodes)
     panels = [
@@ -106,15 +106,26 @@ def draw(session: Session, run: Json, asked: Asked) -> Drawn:
         *run_panels.heat(session, ranks, series),
         *links,
     ]
-    for panel in panels:
-        panel["figures"] = told.get(str(panel["id"]), "")
     notes = []
     if window is not None:
         first, last = (number(step) for step in window)
         notes.append(session.t("charts.window", first=first, last=last))
     if len(link_panels.nodes_of(run)) > 1 and not links:
         notes.append(session.t("links.unknown"))
-    return Drawn(panels, series, window, axis.extent(window), notes)
+    return _drawn(panels, told, series, window, axis, notes)
+
+
+def _drawn(
+    panels: list[Panel],
+    told: Mapping[str, str],
+    series: dict[Wanted, Series],
+    window: Window | None,
+    axis: Axis,
+    notes: Sequence[str] = (),
+) -> Drawn:
+    for panel in panels:
+        panel["figures"] = told.get(str(panel["id"]), "")
+    return Drawn(panels, series, window, axis.extent(window), list(notes))
 
 
 def _grows(run_id: str) -> str:

@@ -5,6 +5,8 @@
 const grids = new WeakMap();
 const AGAIN_AFTER_MS = 250;
 const RETRY_MS = 3000;
+const HELD_MS = 50;
+const LETS_GO = ["pointerup", "pointercancel", "blur"];
 
 function element(tag, className, text) {
   const node = document.createElement(tag);
@@ -130,7 +132,7 @@ function isSeen(node) {
   return bottom > 0 && top < window.innerHeight;
 }
 
-const aMoment = () => new Promise((resolve) => { setTimeout(resolve); });
+const aMoment = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 // What can be seen comes first, one chart after the other, so that neither the first chart nor the pointer waits for
 // those further down. A later update takes over.
@@ -156,6 +158,8 @@ async function update(grid, data, { all = false } = {}) {
   const seen = new Map(todo.map(({ id }) => [id, isSeen(grid.panels.get(id).plot)]));
   todo.sort((one, other) => seen.get(other.id) - seen.get(one.id));
   for (const { id } of todo) {
+    // A chart that is drawn anew under a zoom in the making would lose it.
+    while (grid.held && grid.turn === turn) await aMoment(HELD_MS);
     if (grid.turn !== turn || !grid.root.isConnected) return;
     drawn(grid, id);
     await aMoment();
@@ -243,6 +247,9 @@ function begin(root, data) {
     else if (grid.live) lookIn(grid, AGAIN_AFTER_MS);
   };
   window.addEventListener("trainmaster:again", again);
+  const letGo = () => { grid.held = false; };
+  root.addEventListener("pointerdown", () => { grid.held = true; }, true);
+  for (const end of LETS_GO) window.addEventListener(end, letGo, true);
   // The theme's colours are known to the browser alone: look again when they change.
   grid.ink = "";
   grid.watch = setInterval(() => {
@@ -251,6 +258,7 @@ function begin(root, data) {
       clearTimeout(grid.next);
       grid.asking?.abort();
       window.removeEventListener("trainmaster:again", again);
+      for (const end of LETS_GO) window.removeEventListener(end, letGo, true);
       grid.sizes.disconnect();
       grids.delete(root);
       return;

@@ -8,6 +8,12 @@ from playwright.sync_api import Locator, Page
 
 LOSS = 'figure[data-panel="loss"]'
 LINE = f"{LOSS} .scatterlayer .trace path.js-line"
+_TAKES_THE_MOUSE = f"""(() => {{
+  const drag = document.querySelector('{LOSS} .nsewdrag.drag');
+  drag.scrollIntoView({{ block: "center" }});
+  const {{ x, y, width, height }} = drag.getBoundingClientRect();
+  return [x, y, width, height];
+}})()"""
 _COUNT_FRAMES = f"""() => {{
   window.seen = {{ frames: 0, blank: 0 }};
   const look = () => {{
@@ -46,14 +52,11 @@ def loss_chart(page: Page) -> Locator:
 
 def draw_zoom(page: Page) -> None:
     """Draw over the middle of the loss; the zoom comes when the mouse is let go."""
-    plot = loss_chart(page)
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box is not None
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + box["width"] * 0.3, middle)
+    left, top, width, height = read(page, _TAKES_THE_MOUSE)
+    middle = top + height / 2
+    page.mouse.move(left + width * 0.3, middle)
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, middle, steps=8)
+    page.mouse.move(left + width * 0.6, middle, steps=8)
 
 
 def count_frames(page: Page) -> None:
