@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from trainmaster.ids import name_problem
 from trainmaster.plan import ParallelAsk, Positive, Strict
@@ -139,6 +139,11 @@ class PlacementSpec(Strict):
         return self
 
 
+def _bare_off(told: object) -> object:
+    """YAML reads the bare word `off` as false."""
+    return "off" if told is False else told
+
+
 class CheckpointSpec(Strict):
     """How often, where to, and what is kept. The last one of a run is always taken.
 
@@ -151,7 +156,7 @@ class CheckpointSpec(Strict):
 
     every_steps: Annotated[int, Field(ge=1, le=10**9)] | Literal["auto"] = "auto"
     when_busy: Literal["wait", "skip"] = "wait"
-    memory: Literal["auto", "off"] = "auto"
+    memory: Annotated[Literal["auto", "off"], BeforeValidator(_bare_off)] = "auto"
     memory_every_steps: Annotated[int, Field(ge=0, le=10**9)] = 0
     store: str = "default"
     local: str | None = None

@@ -108,6 +108,12 @@ def test_a_wrong_key_inside_an_alternative_is_the_only_problem():
     ]
 
 
+@pytest.mark.parametrize("word", ["off", "'off'", "false"])
+def test_memory_can_be_switched_off_in_a_bare_word(word):
+    spec = document.parse(RunSpec, GOOD + f"checkpoint: {{memory: {word}}}\n")
+    assert spec.checkpoint.memory == "off"
+
+
 @pytest.mark.parametrize("value", ["[]", "{}", "[fp32]", "{fp32: 1}"])
 def test_a_collection_where_a_word_is_wanted_is_refused_by_name(value):
     [(line, path, message)] = problems(GOOD + f"checkpoint: {{when_busy: {value}}}\n")
