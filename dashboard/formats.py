@@ -34,7 +34,8 @@ def number(value: Any, digits: int = 4) -> str:
         return NOTHING
     if isinstance(value, str):
         return value
-    if isinstance(value, int) or (math.isfinite(value) and abs(value) >= 10**digits):
+    # What would be rounded to one digit more is told whole, too: 999.7, not 1e+03.
+    if isinstance(value, int) or (math.isfinite(value) and abs(value) >= 10**digits - 0.5):
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 

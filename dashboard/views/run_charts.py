@@ -61,7 +61,7 @@ def offer(session: Session, run_id: str) -> None:
             key="run-export",
         )
         st.caption(session.t("charts.export.all"))
-        st.code(f"trainmaster export {run_id} --format csv --out {run_id}.csv", language="bash")
+    st.code(f"trainmaster export {run_id} --format csv --out {run_id}.csv", language="bash")
 
 
 def _page() -> str:

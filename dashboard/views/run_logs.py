@@ -37,6 +37,6 @@ def show(session: Session, run: Json) -> None:
         return
     lines = [line for line in log.get("lines") or [] if holds(line, sought)]
     if not lines:
-        st.text(t("logs.empty"))
+        st.text(t("logs.none", rank=rank) if not log.get("lines") else t("logs.empty"))
         return
     st.code("\n".join(lines[-MOST_SHOWN:]), language=None, height=420)

@@ -17,6 +17,7 @@ from dashboard.charts.series import Series, lineage
 from dashboard.charts.stack import stack_panel
 from dashboard.data import Json
 from dashboard.efficiency import mfu_factor
+from dashboard.formats import number
 from dashboard.session import Session
 from dashboard.tails import Wanted
 from trainmaster.metrics import BY_NAME, DERIVED
@@ -228,7 +229,7 @@ def _marks(session: Session, run: Json) -> list[Mark]:
 def _told(value: float, metric: str) -> str:
     if not np.isfinite(value):
         return ""
-    return f"{value:.0%}" if metric in _RATIOS else f"{value:.3g} {unit(metric)}"
+    return f"{value:.0%}" if metric in _RATIOS else f"{number(value, 3)} {unit(metric)}"
 
 
 def scaled(series: Series, metric: str) -> Series:
