@@ -1,13 +1,16 @@
 // What follows the looks of a page (charts.js makes them): a piece of HTML that is exchanged when it changes, or a
 // mark that has the fragment around it drawn anew. The HTML comes escaped from the server.
 const places = new WeakMap();
+const ASK_AGAIN_MS = 3000;
 
 function follow(place, look) {
   const { data } = place;
   if (data.watched !== undefined) {
     const mark = look.marks?.[data.watched];
-    if (mark === undefined || mark === data.mark || mark === place.asked) return;
-    place.asked = mark;
+    if (mark === undefined || mark === data.mark) return;
+    // What was drawn may be what had been read before: then nothing new comes from the server, and it is asked again.
+    if (mark === place.asked && performance.now() - place.askedAt < ASK_AGAIN_MS) return;
+    Object.assign(place, { asked: mark, askedAt: performance.now() });
     place.fire("moved", mark);
     return;
   }
