@@ -142,7 +142,7 @@ class SteadyClock:
         if ahead_s < -STEP_S:
             log.warning("time went forwards by %.1f s; nodes get a whole lease", -ahead_s)
             self._tell(wanted)
-        elif ahead_s > STEP_S:
+        elif ahead_s > self._owed_s + STEP_S:  # further than is known
             log.warning("time went back by %.1f s; going slow until it is reached", ahead_s)
         with self._lock:
             at = self._monotonic()

@@ -134,7 +134,8 @@ def save_part(
     """
     started = time.perf_counter()
     folder = checkpoint_folder(about.generation, about.step)
-    failed = f"checkpoint {folder} was not written"
+    where = "" if storage is None else f" to {storage.url}"
+    failed = f"checkpoint {folder} was not written{where}"
 
     def prepare() -> _Share:
         if peers.rank == 0 and storage is not None:

@@ -69,7 +69,7 @@ def test_a_step_forwards_is_followed_and_told_before_it_is_shown():
     assert told == [(NOON + timedelta(seconds=302), NOON + timedelta(seconds=2))]
 
 
-def test_a_step_back_is_made_up_for_at_half_speed():
+def test_a_step_back_is_made_up_for_at_half_speed_and_warned_of_once(caplog):
     world = World()
     world.set_s = 300
     clock = world.clock()
@@ -85,6 +85,9 @@ def test_a_step_back_is_made_up_for_at_half_speed():
         clock.refresh()
     assert clock.now() == world.wall
     assert told == []
+    assert [each.getMessage() for each in caplog.records] == [
+        "time went back by 300.0 s; going slow until it is reached"
+    ]
 
 
 def test_drift_is_followed_without_a_word_and_the_way_there_is_not_taken_for_it():
