@@ -24,6 +24,10 @@ from trainmaster.document import UNSTORABLE
 from trainmaster.errors import TrainmasterError, UserError
 
 MAX_BODY_BYTES = 2 << 20
+MAX_LEVELS = 100
+"""Of lists and mappings in each other: more than any request of ours needs, and fewer than those
+who walk through one have stack for.
+"""
 
 
 class TooLargeError(UserError):
@@ -73,12 +77,14 @@ def read_json(body: bytes) -> Any:
     return value
 
 
-def refuse_unstorable(value: Any) -> None:
-    """Raise if there is text in `value` that no database keeps.
+def refuse_unstorable(value: Any, level: int = 0) -> None:
+    """Raise if there is text in `value` that no database keeps, or if it is nested too deeply.
 
     Raises:
-        UserError: there is.
+        UserError: there is, or it is.
     """
+    if level > MAX_LEVELS:
+        raise UserError(f"the body is nested more than {MAX_LEVELS} levels deep", code="bad_json")
     if isinstance(value, str):
         if UNSTORABLE.search(value):
             raise UserError(
@@ -88,10 +94,10 @@ def refuse_unstorable(value: Any) -> None:
     elif isinstance(value, dict):
         for key, each in value.items():
             refuse_unstorable(key)
-            refuse_unstorable(each)
+            refuse_unstorable(each, level + 1)
     elif isinstance(value, list):
         for each in value:
-            refuse_unstorable(each)
+            refuse_unstorable(each, level + 1)
 
 
 def _no_constant(word: str) -> float:

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from control import rights
 from control.api import sync
+from control.api.door import MAX_LEVELS
 from control.app import create_app
 from control.db.engine import Database
 from control.settings import Settings
@@ -150,6 +151,10 @@ def test_a_login_code_ends_after_ten_minutes_and_with_its_makers_token(
     assert nobody.call("POST", "/v1/logins", {"code": code}).status_code == 401
 
 
+def nested(levels: int) -> bytes:
+    return b'{"spec": ' + b"[" * levels + b"]" * levels + b"}"
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -158,6 +163,8 @@ def test_a_login_code_ends_after_ten_minutes_and_with_its_makers_token(
         (b'{"spec": {"name": "a\\u0000"}}', "bad_text"),
         (b'{"spec": {"\\ud800": 1}}', "bad_text"),
         (b"[" * 100_000, "bad_json"),
+        (nested(MAX_LEVELS + 1), "bad_json"),
+        (nested(400), "bad_json"),
         (b"\xff\xfe", "bad_json"),
     ],
 )
@@ -167,6 +174,12 @@ def test_what_is_not_json_or_cannot_be_stored_is_refused_at_the_door(
     headers = {"Authorization": f"Bearer {here.admin.token}"}
     answer = here.http.post("/v1/runs", content=body, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+def test_a_body_that_is_nested_as_deeply_as_it_may_be_is_looked_at(here: Plane) -> None:
+    headers = {"Authorization": f"Bearer {here.admin.token}"}
+    body = nested(MAX_LEVELS)
+    assert here.http.post("/v1/runs", content=body, headers=headers).status_code == 422
 
 
 def test_a_body_beyond_the_limit_is_refused(here: Plane) -> None:

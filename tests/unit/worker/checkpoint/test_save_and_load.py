@@ -281,7 +281,9 @@ def test_a_full_disk_leaves_nothing_behind(
     storage: Storage, tmp_path: Path, operation: str, path: str
 ) -> None:
     full = HauntedStorage(storage, full_disk(operation, path))
-    with pytest.raises(CheckpointWriteError, match=r"g1-step20 was not written to file:///.*No space left"):
+    with pytest.raises(
+        CheckpointWriteError, match=r"g1-step20 was not written to file:/.*No space"
+    ):
         save_alone(full, {"model/x": torch.ones(3)})
     assert list(tmp_path.glob("run/*")) == []
     save_alone(storage, {"model/x": torch.ones(3)})
