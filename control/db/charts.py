@@ -21,6 +21,8 @@ from control.snapshot import Attempt
 MOST_POINTS = 3_000_000
 """That are kept of all runs together: about a hundred megabytes."""
 
+_TURNS = 16
+"""Who reads a run waits for those who read it already, and seldom for those who read another."""
 _OF_EACH_RANK = "step_time_s"
 """A metric that each rank tells for itself, so that the rows of all are counted."""
 
@@ -63,6 +65,7 @@ class Charts:
     """Reads series for charts, and keeps strides of the runs that were looked at of late."""
 
     def __init__(self) -> None:
+        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, int], _Generation] = OrderedDict()
 
@@ -87,7 +90,7 @@ class Charts:
         cuts: _Cuts = {}
         least = -(-num_points // POINTS)
         last_steps = {each.generation: each.last_step or 0 for each in attempts}
-        with self._lock:
+        with self._turns[hash(run) % _TURNS]:
             for segment in segments:
                 settled = last_steps[segment.generation]
                 if segment.generation == live:
@@ -97,7 +100,7 @@ class Charts:
                     strides = self._strides(connection, run, wanted, found)
                     if strides is not None:
                         cuts[segment.generation] = found, strides
-            self._forget()
+        self._forget()
         return _shown(connection, run, wanted, segments, cuts, lineage, live)
 
     def _strides(
@@ -106,7 +109,8 @@ class Charts:
         """Return the strides of each series; None where they are not to be kept."""
         generation, (first, end) = found.before.generation, found.strides
         key = (run, generation)
-        kept = self._kept.pop(key, None)
+        with self._lock:
+            kept = self._kept.pop(key, None)
         if kept is None or kept.num_rows != _num_rows(
             connection, run, generation, kept.settled_step
         ):
@@ -126,14 +130,16 @@ class Charts:
                 return None
             for each, series in zip(some, read, strict=True):
                 kept.strides[each] += condensed(series, begin, end)
-        self._kept[key] = kept
+        with self._lock:
+            self._kept[key] = kept
         return [kept.strides[each][first:end] for each in wanted]
 
     def _forget(self) -> None:
-        total = sum(each.num_points for each in self._kept.values())
-        while len(self._kept) > 1 and total > MOST_POINTS:
-            _, gone = self._kept.popitem(last=False)
-            total -= gone.num_points
+        with self._lock:
+            total = sum(each.num_points for each in self._kept.values())
+            while len(self._kept) > 1 and total > MOST_POINTS:
+                _, gone = self._kept.popitem(last=False)
+                total -= gone.num_points
 
 
 def _num_rows(connection: Connection, run: str, generation: int, last_step: int) -> int:
