@@ -7,6 +7,7 @@ const AGAIN_AFTER_MS = 250;
 const RETRY_MS = 3000;
 const HELD_MS = 50;
 const LETS_GO = ["pointerup", "pointercancel", "blur"];
+const SCROLLS = ["wheel", "touchmove", "keydown", "pointerdown"];
 
 function element(tag, className, text) {
   const node = document.createElement(tag);
@@ -154,6 +155,7 @@ async function update(grid, data, { all = false } = {}) {
     if (before.nextSibling !== figure) before.after(figure);
     before = figure;
   }
+  stay(grid);
   const todo = data.panels.filter(({ id, note, waits }) => !note && !waits && (all || grid.panels.get(id).stale || !grid.panels.get(id).drawn));
   const seen = new Map(todo.map(({ id }) => [id, isSeen(grid.panels.get(id).plot)]));
   todo.sort((one, other) => seen.get(other.id) - seen.get(one.id));
@@ -164,6 +166,13 @@ async function update(grid, data, { all = false } = {}) {
     drawn(grid, id);
     await aMoment();
   }
+}
+
+// Who has jumped to what lies below the charts stays there while these take their places, until they scroll themselves.
+function stay(grid) {
+  const height = grid.root.offsetHeight;
+  if (height !== grid.height && !grid.scrolled) document.getElementById(window.location.hash.slice(1))?.scrollIntoView();
+  grid.height = height;
 }
 
 function notes(grid, told) {
@@ -250,6 +259,8 @@ function begin(root, data) {
   const letGo = () => { grid.held = false; };
   root.addEventListener("pointerdown", () => { grid.held = true; }, true);
   for (const end of LETS_GO) window.addEventListener(end, letGo, true);
+  const scrolls = ({ type }) => { grid.scrolled = type !== "hashchange"; };
+  for (const type of [...SCROLLS, "hashchange"]) window.addEventListener(type, scrolls, { capture: true, passive: true });
   // The theme's colours are known to the browser alone: look again when they change.
   grid.ink = "";
   grid.watch = setInterval(() => {
@@ -259,6 +270,7 @@ function begin(root, data) {
       grid.asking?.abort();
       window.removeEventListener("trainmaster:again", again);
       for (const end of LETS_GO) window.removeEventListener(end, letGo, true);
+      for (const type of [...SCROLLS, "hashchange"]) window.removeEventListener(type, scrolls, true);
       grid.sizes.disconnect();
       grids.delete(root);
       return;

@@ -173,6 +173,18 @@ def test_the_head_says_what_comes_next_and_the_spec_of_what_the_run_was_made(
     expect(page.locator("table.tm-table").last).to_contain_text("c" * 64)
 
 
+def test_an_address_that_leads_below_the_charts_stays_there_while_they_take_their_places(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    open_run(page, dashboard_url)
+    page.goto("about:blank")
+    page.goto(f"{dashboard_url}/run?run=r1#below")
+    expect(page.locator('figure[data-panel="heat"]')).to_be_attached()
+    expect(page.get_by_role("radio", name="Spec and plan")).to_be_in_viewport()
+    page.mouse.wheel(0, -100_000)
+    expect(page.locator("h1.tm-title")).to_be_in_viewport()
+
+
 def test_a_quarantined_checkpoint_cannot_be_restored(
     page: Page, dashboard_url: str, control: FakeControl
 ) -> None:
