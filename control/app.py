@@ -32,8 +32,8 @@ from control.api import (
 from control.api.context import Shell
 from control.api.ending import Ending
 from control.clock import Clock
-from control.db.ageing import Ages
-from control.db.engine import Database
+from control.db.samples.ageing import Ages
+from control.db.sql.engine import Database
 from control.grafana.errands import GrafanaErrands
 from control.grafana.server import connect
 from control.group_commit import GroupCommit

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
 from control.db import history, tables
-from control.db.values import instant_text
+from control.db.sql.values import instant_text
 from control.rights import ADMIN, AGENT, LINK, ROLES, Caller
 from trainmaster.errors import (
     ConflictError,

@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from control.clock import Clock
-from control.db import restored, schema, soundness
-from control.db.engine import Database
+from control.db import restored
+from control.db.sql import schema, soundness
+from control.db.sql.engine import Database
 from control.serving import sole_use, sqlite_file
 from control.settings import Settings
 from trainmaster.errors import UserError

@@ -20,10 +20,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from sqlalchemy import Connection, delete, or_
 
 from control.clock import Clock
-from control.db import chores, outbox, rollups, sealing, tables, timelines
-from control.db.ageing import Ages
-from control.db.engine import Database
-from control.db.faults import UnreadableError
+from control.db import outbox, tables, timelines
+from control.db.fleet import chores
+from control.db.samples import rollups, sealing
+from control.db.samples.ageing import Ages
+from control.db.sql.engine import Database
+from control.db.sql.faults import UnreadableError
 from control.leadership import Fence
 from control.reconciler import Reconciler
 from control.vitals import Vitals

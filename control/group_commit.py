@@ -21,11 +21,12 @@ from sqlalchemy import Connection, func, select
 
 from control import auth
 from control.clock import Clock
-from control.db import assignments, chores, facts, tables
+from control.db import assignments, facts, tables
 from control.db.assignments import FixedParts, Wanted
-from control.db.engine import Database
 from control.db.facts import Said, Stored
-from control.db.heartbeats import Described
+from control.db.fleet import chores
+from control.db.fleet.heartbeats import Described
+from control.db.sql.engine import Database
 from control.liveness.leases import sync_interval_s
 from trainmaster.errors import TrainmasterError, UnauthenticatedError, UnavailableError
 from trainmaster.wire import PROTOCOL_VERSION, Chore, SyncReply

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from control.clock import Clock, SteadyClock
 from control.clockwork import Clockwork
-from control.db.ageing import Ages
-from control.db.engine import Database
+from control.db.samples.ageing import Ages
+from control.db.sql.engine import Database
 from control.leadership import Fence, Leadership
 from control.reconciler import Reconciler
 from control.vitals import Vitals

@@ -22,7 +22,7 @@ import psycopg
 from sqlalchemy import Connection, select
 
 from control.db import tables
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from trainmaster.errors import ConflictError
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from sqlalchemy import select, update
 from control.clock import Clock
 from control.db import apply as applying
 from control.db import queue, tables
-from control.db.engine import Database
-from control.db.faults import UnreadableError
 from control.db.load import Memory, load
+from control.db.sql.engine import Database
+from control.db.sql.faults import UnreadableError
 from control.decide import decide
 from control.decision import Decision
 from control.lifecycle import State

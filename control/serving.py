@@ -24,9 +24,10 @@ from control import auth, rights
 from control.app import create_app
 from control.arrivals import Arrivals
 from control.clock import Clock, SteadyClock, SystemClock
-from control.db import rulebook, schema, soundness, unreadable
-from control.db.engine import Database
+from control.db import rulebook, unreadable
 from control.db.instants import source_of
+from control.db.sql import schema, soundness
+from control.db.sql.engine import Database
 from control.rules import packs
 from control.settings import Settings
 from trainmaster.errors import ConflictError, UserError

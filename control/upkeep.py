@@ -10,7 +10,7 @@ from typing import Final
 
 from control.clock import Clock
 from control.db import upkeep
-from control.db.engine import Database
+from control.db.sql.engine import Database
 
 EVERY_S: Final = 60.0
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs revisions on the connection that `control.db.schema` hands over, or on `-x
+"""Alembic's entry: runs revisions on the connection that `db.sql.schema` hands over, or on `-x
 url=...`.
 """
 
@@ -8,9 +8,9 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import Connection
 
-from control.db.engine import Database
+from control.db.sql.engine import Database
+from control.db.sql.values import Instant
 from control.db.tables import metadata
-from control.db.values import Instant
 
 
 def written(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:

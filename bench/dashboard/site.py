@@ -22,8 +22,10 @@ from sqlalchemy import select, update
 
 from bench.measured import steps
 from control import auth
-from control.db import chunks, samples, schema, tables
-from control.db.engine import Database
+from control.db import tables
+from control.db.samples import chunks, samples
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from control.decision import AttemptEnd
 from tests.browser.conftest import answers, wait_for
 from tests.integration.control.scene import Scene

@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from control import auth
-from control.db import schema
-from control.db.engine import Database
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from tests.services.postgres import PostgresCluster, private_cluster
 from tests.services.private_server import free_port
 from trainmaster.client import Client

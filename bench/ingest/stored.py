@@ -12,10 +12,10 @@ from sqlalchemy import text
 
 from bench.ingest.site import Site
 from bench.measured import NAMES
-from control.db import samples, sealing
-from control.db.downsample import thinned
-from control.db.engine import Database
-from control.db.segments import whole
+from control.db.samples import samples, sealing
+from control.db.samples.downsample import thinned
+from control.db.samples.segments import whole
+from control.db.sql.engine import Database
 
 FEW = 2000
 READS = 9
@@ -27,7 +27,7 @@ class Reads:
     """Milliseconds of each read of one series, exact and down-sampled to `FEW`.
 
     Attributes:
-        exact, few: in this process, from the database to arrays (`control.db.samples`).
+        exact, few: in this process, from the database to arrays (`control.db.samples.samples`).
         exact_http, few_http: asked of the control plane, until the body is there.
         exact_parsed, few_parsed: until the client has made Python values of it, too.
     """

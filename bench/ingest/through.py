@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.ingest.site import Site
 from bench.measured import NAMES
-from control.db import single
+from control.db.series import single
 
 WITHIN_S = 300.0
 LOOK_S = 0.02

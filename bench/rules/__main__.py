@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.conditions import conditions
-from control.db import rulebook, schema
-from control.db.engine import Database
+from control.db import rulebook
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from control.rules import packs, sheet
 from control.rules.backtest import backtest, metrics_of
 from control.rules.watching import Watches, judge_all

@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from control.db.values import instant_text
+from control.db.sql.values import instant_text
 
 
 class Answer(JSONResponse):
     """A JSON document. A NaN in it is our bug: non-finite numbers are words by then
-    (`control.db.values`).
+    (`control.db.sql.values`).
     """
 
     def render(self, content: Any) -> bytes:

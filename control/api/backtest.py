@@ -13,8 +13,9 @@ from starlette.responses import Response
 from control.api.answers import Answer
 from control.api.context import Shell, WithShell
 from control.api.door import DoorRoute
-from control.db import past, rulebook
-from control.db.curves import curve
+from control.db import rulebook
+from control.db.series import past
+from control.db.series.curves import curve
 from control.rules import sheet
 from control.rules.backtest import backtest, failed_tests, metrics_of
 from control.rules.history import History

@@ -14,7 +14,9 @@ from control.api.answers import Answer
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.checkpoints import retention
-from control.db import asking, chores, fleet, history, listings
+from control.db import asking, history, listings
+from control.db.fleet import chores
+from control.db.fleet import nodes as fleet
 from control.db.load import load
 from control.liveness.leases import node_state
 from control.rights import Caller

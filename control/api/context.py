@@ -12,9 +12,9 @@ from fastapi import Depends, Request
 
 from control.clock import Clock
 from control.db.accounts import Accounts
-from control.db.charts import Charts
-from control.db.engine import Database
 from control.db.overviews import Overviews
+from control.db.series.charts import Charts
+from control.db.sql.engine import Database
 from control.group_commit import GroupCommit
 from control.rights import Caller
 from control.settings import Settings

@@ -14,8 +14,9 @@ from control.api.bodies import CalibrateBody, WhyBody
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import parsed
-from control.db import asking, calibrations, chores, history, listings
-from control.db.values import instant_text
+from control.db import asking, history, listings
+from control.db.fleet import calibrations, chores
+from control.db.sql.values import instant_text
 from trainmaster.errors import UnavailableError
 
 HEARD_WITHIN = timedelta(seconds=30)

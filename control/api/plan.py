@@ -16,7 +16,7 @@ from control.api.context import Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import described, parsed
 from control.db import listings
-from control.db.fleet import device_kind
+from control.db.fleet.nodes import device_kind
 from control.planner import automatic, fleet
 from control.planner.answer import answer, asked_for, told
 from control.planner.machine import Machine, ablest, machine_of, stated_link

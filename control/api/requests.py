@@ -19,8 +19,9 @@ from control.api.door import DoorRoute
 from control.api.submission import checked, unplaceable
 from control.checkpoints import restoring
 from control.checkpoints.choice import GOOD
-from control.db import asking, chores, listings, queries
+from control.db import asking, listings, queries
 from control.db.asking import Ask, KeyReusedError
+from control.db.fleet import chores
 from control.db.load import load
 from control.incidents.answering import default_action
 from control.incidents.rungs import CARRIERS

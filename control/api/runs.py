@@ -15,9 +15,11 @@ from control.api.bodies import BEYOND_COUNTING, Key, SeveralBody, SubmitBody, Ta
 from control.api.context import ByCaller, Shell, WithShell
 from control.api.door import DoorRoute
 from control.api.submission import checked
-from control.db import asking, external, history, kinds, listings, queries, shelf, single, stacks
+from control.db import asking, external, history, listings, queries, shelf
+from control.db.fleet import kinds, stacks
 from control.db.overviews import placed
-from control.db.several import several
+from control.db.series import single
+from control.db.series.several import several
 from control.rights import Caller
 from trainmaster.errors import NotFoundError
 from trainmaster.metrics import Reduce

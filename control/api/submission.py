@@ -11,7 +11,9 @@ from typing import Any
 from sqlalchemy import select
 
 from control.api.context import Shell
-from control.db import chores, fleet, rulebook, tables
+from control.db import rulebook, tables
+from control.db.fleet import chores
+from control.db.fleet import nodes as fleet
 from control.liveness.leases import may_take_ranks
 from control.planner import automatic
 from control.rules import packs

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from control.db import chunks, queries, samples, tables, values
-from control.db.faults import UnreadableError
-from control.db.segments import whole
+from control.db import queries, tables
+from control.db.samples import chunks, samples
+from control.db.samples.segments import whole
+from control.db.sql import values
+from control.db.sql.faults import UnreadableError
 from control.db.unreadable import readable
 from control.goodput import BUCKETS, Restoring, StepTimes, goodput, phases_of
 from control.lineage import lineage_of

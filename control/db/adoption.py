@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, insert, select
 
 from control.checkpoints.judging import interval
-from control.db import chores, history, restored, tables
+from control.db import history, restored, tables
+from control.db.fleet import chores
 from trainmaster.checkpoint.adoption import Adoption, FoundCheckpoint, lineage_parent
 from trainmaster.errors import ConflictError, UserError
 from trainmaster.ids import checkpoint_id

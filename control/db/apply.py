@@ -21,9 +21,10 @@ from typing import Any
 from sqlalchemy import Connection, case, func, insert, select, update
 from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from control.db import chores, copies, history, interventions, outbox, tables
-from control.db.upsert import upsert
-from control.db.values import number_word, plain
+from control.db import copies, history, outbox, tables
+from control.db.fleet import chores, interventions
+from control.db.sql.upsert import upsert
+from control.db.sql.values import number_word, plain
 from control.decision import (
     AlertChange,
     AttemptEnd,

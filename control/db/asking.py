@@ -16,8 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError as RowExistsError
 
-from control.db import chores, history, tables
-from control.db.values import plain
+from control.db import history, tables
+from control.db.fleet import chores
+from control.db.sql.values import plain
 from control.lifecycle import refusal
 from trainmaster.errors import ConflictError, NotFoundError, UserError
 from trainmaster.spec import RunSpec

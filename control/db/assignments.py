@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from control.db import copies, failures, rows, tables
-from control.db.among import among, one_of
-from control.db.faults import UnreadableError
+from control.db.sql.among import among, one_of
+from control.db.sql.faults import UnreadableError
 from control.db.unreadable import readable
 from trainmaster.plan import Plan
 from trainmaster.spec import RunSpec

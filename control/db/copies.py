@@ -16,8 +16,8 @@ from sqlalchemy import Connection, insert, select, update
 
 from control import snapshot as view
 from control.db import history, tables
-from control.db.among import one_of
-from control.db.values import instant_text
+from control.db.sql.among import one_of
+from control.db.sql.values import instant_text
 from trainmaster.ids import checkpoint_folder
 from trainmaster.storage import MEMORY_SCHEME
 

@@ -15,10 +15,12 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, or_, select, update
 
-from control.db import chores, chunks, copies, samples, tables, upkeep
-from control.db.segments import Segment
-from control.db.upsert import upsert
-from control.db.values import number_word, whole
+from control.db import copies, tables, upkeep
+from control.db.fleet import chores
+from control.db.samples import chunks, samples
+from control.db.samples.segments import Segment
+from control.db.sql.upsert import upsert
+from control.db.sql.values import number_word, whole
 from trainmaster.ids import checkpoint_id
 from trainmaster.storage import MEMORY_SCHEME
 

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from control.db import asking, history, tables
 from control.db.asking import Ask
-from control.db.engine import Database
-from control.db.values import instant_text, plain
+from control.db.sql.engine import Database
+from control.db.sql.values import instant_text, plain
 from control.settings import EXTERNAL_ACTIONS
 from trainmaster.errors import ConflictError, NotFoundError
 

@@ -18,25 +18,17 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, select, update
 
-from control.db import (
-    chunks,
-    effects,
-    heartbeats,
-    history,
-    levels,
-    restored,
-    samples,
-    tables,
-    timelines,
-)
-from control.db.among import among
-from control.db.chunks import Rows
+from control.db import effects, history, restored, tables, timelines
 from control.db.effects import Told
-from control.db.heartbeats import Described
-from control.db.levels import Key, Place
+from control.db.fleet import heartbeats, levels
+from control.db.fleet.heartbeats import Described
+from control.db.fleet.levels import Key, Place
+from control.db.samples import chunks, samples
+from control.db.samples.chunks import Rows
+from control.db.sql.among import among
+from control.db.sql.upsert import upsert
+from control.db.sql.values import number_word, storable_tree, whole
 from control.db.timelines import Packed
-from control.db.upsert import upsert
-from control.db.values import number_word, storable_tree, whole
 from trainmaster.facts import Batch, Event
 from trainmaster.ids import is_agent_stream, parse_rank_stream
 from trainmaster.spool import is_missing

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from control.db import tables
-from control.db.among import one_of
-from control.db.values import instant_text, plain
+from control.db.sql.among import one_of
+from control.db.sql.values import instant_text, plain
 
 MAX_EVENTS = 10_000
 """Events of one answer; who wants more goes on from the last."""

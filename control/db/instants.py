@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 
 from control.clock import Reading, Source
 from control.db import tables
-from control.db.engine import Database
-from control.db.values import Instant
+from control.db.sql.engine import Database
+from control.db.sql.values import Instant
 
 
 def _wall() -> datetime:

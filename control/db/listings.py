@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from control.db import copies, drillmarks, silences, stacks, tables
-from control.db.among import one_of
-from control.db.calibrations import with_calibration
+from control.db import copies, drillmarks, silences, tables
+from control.db.fleet import stacks
+from control.db.fleet.calibrations import with_calibration
 from control.db.rows import Row
-from control.db.values import instant_text
+from control.db.sql.among import one_of
+from control.db.sql.values import instant_text
 from control.liveness.leases import node_state, sync_interval_s
 from control.snapshot import Node
 from trainmaster.errors import NotFoundError

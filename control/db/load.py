@@ -9,12 +9,13 @@ from datetime import datetime
 from sqlalchemy import Connection, func, or_, select
 
 from control import snapshot as view
-from control.db import chores, copies, queue, rows, rulebook, silences, tables
-from control.db.among import one_of
-from control.db.chores import AGAIN_AFTER, DONE
-from control.db.fleet import Fleet
+from control.db import copies, queue, rows, rulebook, silences, tables
+from control.db.fleet import chores
+from control.db.fleet.chores import AGAIN_AFTER, DONE
+from control.db.fleet.nodes import Fleet
+from control.db.samples.windows import Windows
+from control.db.sql.among import one_of
 from control.db.unreadable import readable
-from control.db.windows import Windows
 from trainmaster.orders import Drill
 from trainmaster.spec import RunSpec
 

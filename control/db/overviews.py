@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, func, select
 
-from control.db import queries, samples, shelf, tables
+from control.db import queries, shelf, tables
 from control.db.accounts import Accounts
-from control.db.downsample import thinned
-from control.db.faults import UnreadableError
 from control.db.listings import Json, at
-from control.db.segments import surviving
+from control.db.samples import samples
+from control.db.samples.downsample import thinned
+from control.db.samples.segments import surviving
+from control.db.sql.faults import UnreadableError
 from control.lifecycle import ENDED
 from trainmaster.errors import NotFoundError
 

@@ -8,13 +8,16 @@ from datetime import UTC, datetime
 import numpy as np
 from sqlalchemy import Connection, select
 
-from control.db import chunks, described, rows, samples, tables, unreadable, values
-from control.db.among import one_of
-from control.db.faults import UnreadableError
+from control.db import rows, tables, unreadable
+from control.db.fleet import described
 from control.db.listings import Json, at
 from control.db.rows import Row
-from control.db.segments import Segment, newest_step, surviving
-from control.db.values import number_word
+from control.db.samples import chunks, samples
+from control.db.samples.segments import Segment, newest_step, surviving
+from control.db.sql import values
+from control.db.sql.among import one_of
+from control.db.sql.faults import UnreadableError
+from control.db.sql.values import number_word
 from control.lifecycle import ENDED
 from control.snapshot import Attempt
 from trainmaster.errors import NotFoundError

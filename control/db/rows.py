@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from control.db.values import number_of
+from control.db.sql.values import number_of
 from control.snapshot import (
     Alert,
     Attempt,

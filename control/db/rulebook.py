@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, and_, func, insert, or_, select, update
 
 from control.db import history, tables
-from control.db.values import instant_text
+from control.db.sql.values import instant_text
 from control.rules import packs
 from trainmaster.errors import ConflictError, NotFoundError
 from trainmaster.rule import Rule

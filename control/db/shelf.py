@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from control.db import history, queries, tables
-from control.db.upsert import upsert
+from control.db.sql.upsert import upsert
 from control.lifecycle import ENDED
 from trainmaster.errors import ConflictError
 

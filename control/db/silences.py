@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, insert, or_, select, update
 
 from control.db import history, tables
-from control.db.values import instant_text
+from control.db.sql.values import instant_text
 from control.snapshot import Silence
 from trainmaster.errors import ConflictError, NotFoundError
 

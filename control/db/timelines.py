@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, func, select, tuple_
 
 from control.db import tables
-from control.db.levels import Key
-from control.db.upsert import upsert
-from control.db.values import instant_text
+from control.db.fleet.levels import Key
+from control.db.sql.upsert import upsert
+from control.db.sql.values import instant_text
 from trainmaster import timeline
 from trainmaster.errors import IntegrityError, NotFoundError, Problem, SpecError
 from trainmaster.facts import PackedTimeline

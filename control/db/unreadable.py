@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 from control.db import history, rows, tables
-from control.db.faults import UnreadableError
+from control.db.sql.faults import UnreadableError
 from trainmaster.document import path_text
 from trainmaster.errors import NotFoundError, UserError
 from trainmaster.spec import RunSpec

@@ -11,8 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, or_, select
 
 from control.checkpoints.leftovers import Folder, Writer, leftovers
-from control.db import chores, copies, history, tables
-from control.db.chores import DONE
+from control.db import copies, history, tables
+from control.db.fleet import chores
+from control.db.fleet.chores import DONE
 from trainmaster.ids import checkpoint_folder
 from trainmaster.storage import MEMORY_SCHEME
 

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from control.clock import Clock
 from control.db import tables
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.grafana import publish
 from control.grafana.publish import NOTED_KINDS, NOTES_AT_ONCE, Note
 from control.grafana.server import Grafana

@@ -12,8 +12,8 @@ from typing import Any, Final
 from control.channel_file import ChannelSpec
 from control.clock import Clock
 from control.db import outbox
-from control.db.engine import Database
 from control.db.outbox import Waiting
+from control.db.sql.engine import Database
 from control.notices import reaches
 from control.notify.channels import open_channel, targets
 from trainmaster import logs

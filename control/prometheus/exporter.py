@@ -17,8 +17,8 @@ from sqlalchemy import Connection, func, or_, select
 
 from control.db import listings, tables
 from control.db.accounts import Accounts
-from control.db.engine import Database
-from control.db.faults import UnreadableError
+from control.db.sql.engine import Database
+from control.db.sql.faults import UnreadableError
 from control.goodput import BUCKETS
 from control.lifecycle import TERMINAL, State
 from control.prometheus import process_metrics

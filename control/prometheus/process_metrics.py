@@ -18,7 +18,7 @@ from prometheus_client.core import (
 from sqlalchemy import ColumnElement, Connection, Table, func, select
 
 from control.db import outbox, tables
-from control.db.faults import Faults
+from control.db.sql.faults import Faults
 from control.vitals import Vitals
 
 NOTICE_STATES: Final = ("pending", "sent", "failed", "unsent")

@@ -9,7 +9,7 @@ After: 0009
 import sqlalchemy as sa
 from alembic import op
 
-from control.db.values import Instant
+from control.db.sql.values import Instant
 
 revision = "0010"
 down_revision = "0009"

@@ -11,8 +11,9 @@ from itertools import pairwise
 
 from sqlalchemy import Connection, func, select, text
 
-from control.db import samples, tables
-from control.db.segments import Segment
+from control.db import tables
+from control.db.samples import samples
+from control.db.samples.segments import Segment
 from tests.campaigns.light_node import NOTE, LightNode
 
 ENDLESS = 2**53

@@ -26,7 +26,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from control.db import tables
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.campaigns import findings
 from tests.campaigns.killer import Killer
 from tests.campaigns.light_node import LightNode

@@ -17,8 +17,8 @@ import uvicorn
 from control import serving
 from control.app import create_app
 from control.clock import SystemClock
-from control.db import schema
-from control.db.engine import Database
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from control.settings import Settings as ControlSettings
 from trainmaster.cli.__main__ import build, run_command
 from trainmaster.cli.output import Output

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, ForeignKey, String, Table, Text
 
+from control.db.sql.values import Instant
 from control.db.tables.schema import ID, NODE_ID, ROW_NUMBER, WORD, metadata
-from control.db.values import Instant
 
 tokens = Table(
     "tokens",

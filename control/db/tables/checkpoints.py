@@ -16,8 +16,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from control.db.sql.values import Instant
 from control.db.tables.schema import ATTEMPT_KEY, ID, WORD, metadata
-from control.db.values import Instant
 
 checkpoints = Table(
     "checkpoints",

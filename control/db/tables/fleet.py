@@ -17,8 +17,8 @@ from sqlalchemy import (
     Text,
 )
 
+from control.db.sql.values import Instant
 from control.db.tables.schema import ID, NODE_ID, ROW_NUMBER, WORD, metadata
-from control.db.values import Instant
 
 nodes = Table(
     "nodes",

@@ -18,8 +18,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from control.db.sql.values import Instant
 from control.db.tables.schema import ATTEMPT_KEY, ID, NODE_ID, ROW_NUMBER, WORD, metadata
-from control.db.values import Instant
 
 runs = Table(
     "runs",

@@ -15,8 +15,8 @@ from sqlalchemy import (
     Table,
 )
 
+from control.db.sql.values import Instant
 from control.db.tables.schema import ATTEMPT_KEY, ID, ROW_NUMBER, metadata
-from control.db.values import Instant
 
 sample_chunks = Table(
     "sample_chunks",
@@ -36,7 +36,7 @@ sample_chunks = Table(
 )
 
 # Old rows leave `sample_chunks` for here: one row per column of a block, or per rolled-up series
-# (`control.db.blocks`, `control.db.samples`). `metric` may be `step` or `at`.
+# (`control.db.samples.blocks`, `control.db.samples.samples`). `metric` may be `step` or `at`.
 sample_blocks = Table(
     "sample_blocks",
     metadata,

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from control import auth, rights
 from control.app import create_app
 from control.clock import Clock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.serving import prepare
 from control.settings import Settings
 from trainmaster.facts import Batch, Columns, Event

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from control.db import schema
-from control.db.engine import Database
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from tests.services.postgres import PostgresCluster
 
 

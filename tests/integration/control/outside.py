@@ -19,7 +19,7 @@ import httpx
 
 from control import auth, rights
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.scene import Scene, columns
 from trainmaster.facts import Batch
 from trainmaster.ids import rank_stream

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import insert, select
 
 from control.db import apply, asking, facts, tables
-from control.db.engine import Database
 from control.db.facts import Said
+from control.db.sql.engine import Database
 from control.decision import AttemptEnd, Decision, NewAttempt, Placement
 from trainmaster.facts import Batch, Columns, Event
 from trainmaster.ids import agent_stream, rank_stream

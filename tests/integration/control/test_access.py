@@ -17,7 +17,7 @@ from control import rights
 from control.api import sync
 from control.api.door import MAX_LEVELS
 from control.app import create_app
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.settings import Settings
 from tests.integration.control.api import Api, Plane, plane
 from tests.integration.control.conftest import FakeClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from control.db.accounts import Accounts
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import SPEC, FakeNode, plane
 from tests.integration.control.test_whole_run import until
 from trainmaster.home import Home

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.prometheus.promql import KEEP_FIRING_FOR
 from tests.integration.control.api import FakeNode, Plane, plane
 from tests.integration.control.scene import Scene

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from control.clock import Clock
 from control.db import apply, asking, tables
-from control.db.engine import Database
 from control.db.load import load
+from control.db.sql.engine import Database
 from control.decision import (
     AlertChange,
     AttemptEnd,

@@ -16,8 +16,10 @@ from sqlalchemy import func, select, text
 
 from control import backup
 from control.clock import SystemClock
-from control.db import restored, single, soundness, tables
-from control.db.engine import Database
+from control.db import restored, tables
+from control.db.series import single
+from control.db.sql import soundness
+from control.db.sql.engine import Database
 from control.serving import HeldError, migrate, sole_use
 from control.settings import Settings
 from tests.integration.control.conftest import FakeClock

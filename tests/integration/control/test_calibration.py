@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from control.clock import SystemClock
-from control.db import calibrations, chores, fleet
-from control.db.engine import Database
+from control.db.fleet import calibrations, chores
+from control.db.fleet import nodes as fleet
+from control.db.sql.engine import Database
 from tests.integration.control.api import SPEC, Api, FakeNode, Plane, plane
 from tests.integration.control.scene import Scene
 from trainmaster.home import Home

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from sqlalchemy import update
 
-from control.db import chunks, samples, tables
-from control.db.charts import Charts
-from control.db.condensed import STRIDE_STEPS
-from control.db.engine import Database
-from control.db.several import several
+from control.db import tables
+from control.db.samples import chunks, samples
+from control.db.series.charts import Charts
+from control.db.series.condensed import STRIDE_STEPS
+from control.db.series.several import several
+from control.db.sql.engine import Database
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene
 

@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from control.clock import Reading, SteadyClock
 from control.db import tables
-from control.db.engine import Database
 from control.db.instants import source_of
+from control.db.sql.engine import Database
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane, stream_of
 from tests.integration.control.scene import event
 from tests.integration.control.test_whole_run import assigned, start, state, until

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from control.clock import Clock
-from control.db import assignments, chores, copies, listings, tables
-from control.db.engine import Database
+from control.db import assignments, copies, listings, tables
+from control.db.fleet import chores
 from control.db.load import load
+from control.db.sql.engine import Database
 from control.decision import CheckpointChange
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from control.clock import SystemClock
 from control.db import history, tables, unreadable
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from control.serving import mend
 from control.settings import Settings

@@ -15,8 +15,9 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
-from control.db import chores, tables
-from control.db.engine import Database
+from control.db import tables
+from control.db.fleet import chores
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from control.vitals import OUTCOMES
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.db import failures, queries, samples, tables
-from control.db.engine import Database
-from control.db.segments import whole
+from control.db import failures, queries, tables
+from control.db.samples import samples
+from control.db.samples.segments import whole
+from control.db.sql.engine import Database
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import AGENT, Scene, columns, event, plan, same
 from trainmaster.facts import Batch, Event

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from control.db import tables
-from control.db.engine import Database
-from control.db.fleet import Fleet
+from control.db.fleet.nodes import Fleet
+from control.db.sql.engine import Database
 from control.snapshot import Node
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from control.db import chunks, samples, shelf
+from control.db import shelf
 from control.db.accounts import Account, Accounts
-from control.db.engine import Database
 from control.db.overviews import CURVE_POINTS, Overviews
+from control.db.samples import chunks, samples
+from control.db.sql.engine import Database
 from tests.integration.control.api import plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

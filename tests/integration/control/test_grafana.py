@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from control.db import history, tables
-from control.db.engine import Database
 from control.db.history import Recorded
+from control.db.sql.engine import Database
 from control.grafana.boards import BOARDS
 from control.grafana.errands import GrafanaErrands
 from control.grafana.publish import publish

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from control import auth
-from control.db import samples, tables
-from control.db.engine import Database
+from control.db import tables
 from control.db.facts import Said
-from control.db.segments import whole
+from control.db.samples import samples
+from control.db.samples.segments import whole
+from control.db.sql.engine import Database
 from control.group_commit import GroupCommit
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns, event
@@ -186,7 +187,7 @@ def test_events_levels_and_samples_of_a_group_each_find_their_run(here: Plane) -
 
 
 def test_a_piece_of_work_goes_to_one_node_of_a_group(here: Plane) -> None:
-    from control.db import chores
+    from control.db.fleet import chores
 
     with here.scene.db.write() as connection:
         for number in range(3):

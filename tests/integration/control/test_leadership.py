@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from sqlalchemy import select, text
 
-from control.db import schema, tables
-from control.db.engine import Database
+from control.db import tables
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from control.leadership import LOCK_KEY, Fence, Leadership, fence_of
 from tests.services.postgres import PostgresCluster
 from trainmaster.errors import ConflictError

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.db import chores, history, queries, tables
-from control.db.engine import Database
-from control.db.upsert import upsert
+from control.db import history, queries, tables
+from control.db.fleet import chores
+from control.db.sql.engine import Database
+from control.db.sql.upsert import upsert
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, spec
 from trainmaster.spec import RunSpec

@@ -19,8 +19,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import JSON, MetaData, func, insert, inspect, null, select, text
 
 from control.clock import SystemClock
-from control.db import schema, tables
-from control.db.engine import Database
+from control.db import tables
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from control.rules import packs
 from tests.integration.control.api import Plane, plane
 from tests.integration.control.outside import until
@@ -292,8 +293,8 @@ def test_two_upgrades_at_once_are_one_upgrade(empty: Database) -> None:
 KILLED = """
 import os, signal, sys
 from sqlalchemy import event
-from control.db import schema
-from control.db.engine import Database
+from control.db.sql import schema
+from control.db.sql.engine import Database
 
 db, left = Database(sys.argv[1]), int(sys.argv[2])
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from control.channel_file import ChannelSpec
 from control.db import outbox, tables
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.decision import NewEvent
 from control.notify.sender import GIVE_UP_AFTER, Sender, pause_s
 from tests.integration.control.api import plane

@@ -16,8 +16,8 @@ import psutil
 import psycopg
 import pytest
 
-from control.db import schema
-from control.db.engine import Database
+from control.db.sql import schema
+from control.db.sql.engine import Database
 from tests.integration.control.outside import Fleet, fleet, prepare, until
 from tests.integration.control.test_serving import serving
 from tests.services.postgres import PostgresCluster

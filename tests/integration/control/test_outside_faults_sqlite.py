@@ -19,8 +19,9 @@ from sqlalchemy import func, select, text
 
 from control.clock import SystemClock
 from control.clockwork import Clockwork
-from control.db import schema, soundness, tables
-from control.db.engine import Database
+from control.db import tables
+from control.db.sql import schema, soundness
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from tests.integration.control.outside import Fleet, fleet, prepare, until
 from tests.integration.control.scene import Scene

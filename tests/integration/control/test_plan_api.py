@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.fakes.bad_scenarios import BAD, GOOD, changed
 from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
 from trainmaster.home import Home

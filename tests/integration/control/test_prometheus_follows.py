@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.liveness.leases import LEASE_S
 from tests.integration.control.api import FakeNode, Plane, plane
 from tests.integration.control.scraped import Rank, scrape_config, served

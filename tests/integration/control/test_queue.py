@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from control.db import asking, chores, tables
-from control.db.engine import Database
+from control.db import asking, tables
+from control.db.fleet import chores
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from tests.fakes.snapshots import WORKLOAD
 from tests.integration.control.conftest import FakeClock

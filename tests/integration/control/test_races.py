@@ -8,10 +8,11 @@ from threading import Barrier
 from typing import Any
 
 from control.clock import SystemClock
-from control.db import asking, external, samples, tables
-from control.db.engine import Database
+from control.db import asking, external, tables
 from control.db.external import Told
-from control.db.segments import whole
+from control.db.samples import samples
+from control.db.samples.segments import whole
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from tests.integration.control.scene import STORE, Scene, columns, event, spec
 from trainmaster.errors import ConflictError, UnavailableError
@@ -121,7 +122,7 @@ def test_two_reconcilers_at_once_start_a_run_once(db: Database) -> None:
     scene = Scene(db, clock)
     scene.sync()
     run = scene.submit()
-    from control.db import chores
+    from control.db.fleet import chores
     from tests.integration.control.api import INFO
 
     with db.write() as connection:

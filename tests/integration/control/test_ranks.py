@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from control.db import kinds, queries
-from control.db.engine import Database
+from control.db import queries
+from control.db.fleet import kinds
+from control.db.sql.engine import Database
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns, plan
 from trainmaster.wire import Device

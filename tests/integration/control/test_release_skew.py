@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import Plane, plane
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from control.db import queries, tables
 from control.db.accounts import Accounts
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.decision import NewAttempt, Placement
 from control.prometheus.exporter import KEEP_ENDED, exposition
 from control.prometheus.process_metrics import Process

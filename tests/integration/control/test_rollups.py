@@ -12,12 +12,14 @@ import pytest
 from sqlalchemy import func, select, update
 
 from control.clockwork import Clockwork
-from control.db import chunks, queries, rollups, samples, single, tables
+from control.db import queries, tables
 from control.db.accounts import account_of
-from control.db.ageing import Ages, Stage
-from control.db.engine import Database
-from control.db.segments import whole
-from control.db.series import Series
+from control.db.samples import chunks, rollups, samples
+from control.db.samples.ageing import Ages, Stage
+from control.db.samples.segments import whole
+from control.db.samples.series import Series
+from control.db.series import single
+from control.db.sql.engine import Database
 from control.reconciler import Reconciler
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

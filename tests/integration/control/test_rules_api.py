@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import Plane, plane
 from trainmaster.home import Home
 

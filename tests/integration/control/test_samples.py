@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.db import chunks, queries, samples, sealing, single, tables
-from control.db.engine import Database
+from control.db import queries, tables
 from control.db.load import load
-from control.db.segments import surviving, whole
+from control.db.samples import chunks, samples, sealing
+from control.db.samples.segments import surviving, whole
+from control.db.series import single
+from control.db.sql.engine import Database
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns
 

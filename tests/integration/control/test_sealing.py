@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text, update
 
 from control.clockwork import Clockwork
-from control.db import blocks, chunks, samples, schema, sealing, single, tables
-from control.db.engine import Database
-from control.db.faults import UnreadableError
-from control.db.sealing import Sizes, Tail
-from control.db.segments import Segment, whole
+from control.db import tables
+from control.db.samples import blocks, chunks, samples, sealing
+from control.db.samples.sealing import Sizes, Tail
+from control.db.samples.segments import Segment, whole
+from control.db.series import single
+from control.db.sql import schema
+from control.db.sql.engine import Database
+from control.db.sql.faults import UnreadableError
 from control.reconciler import Reconciler
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene

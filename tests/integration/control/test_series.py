@@ -13,12 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.db import chunks, queries, samples, sealing, single
-from control.db.engine import Database
+from control.db import queries
 from control.db.load import load
-from control.db.sealing import Sizes, Tail
-from control.db.segments import surviving, whole
-from control.db.several import several
+from control.db.samples import chunks, samples, sealing
+from control.db.samples.sealing import Sizes, Tail
+from control.db.samples.segments import surviving, whole
+from control.db.series import single
+from control.db.series.several import several
+from control.db.sql.engine import Database
 from tests.fakes import snapshots
 from tests.integration.control.api import plane
 from tests.integration.control.conftest import FakeClock

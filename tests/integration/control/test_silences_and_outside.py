@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from control.db import tables
-from control.db.engine import Database
 from control.db.load import load
+from control.db.sql.engine import Database
 from control.decision import AlertChange, IncidentChange
 from tests.integration.control.api import FakeNode, Plane, plane
 from tests.integration.control.conftest import FakeClock

@@ -11,7 +11,7 @@ import pytest
 
 from control.clock import SystemClock
 from control.db import tables
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from control.decision import AlertChange, NewStacks
 from tests.integration.control.api import SPEC, FakeNode, Plane, plane
 from tests.integration.control.scene import STORE, Scene, columns, event

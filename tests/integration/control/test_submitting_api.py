@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import INFO, SPEC, FakeNode, Plane, plane
 from trainmaster.home import Home
 

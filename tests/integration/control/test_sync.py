@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import AGENT, SPEC, FakeNode, Plane, plane, stream_of
 from tests.integration.control.conftest import FakeClock
 from trainmaster.home import Home

@@ -13,9 +13,9 @@ import pytest
 
 from control.clockwork import Clockwork
 from control.db import assignments, tables, timelines
-from control.db.ageing import Ages
 from control.db.assignments import FixedParts
-from control.db.engine import Database
+from control.db.samples.ageing import Ages
+from control.db.sql.engine import Database
 from control.decision import NewOrder
 from control.reconciler import Reconciler
 from tests.integration.control.api import Plane, plane

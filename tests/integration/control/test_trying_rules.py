@@ -14,8 +14,8 @@ from sqlalchemy import update
 
 from control.clock import SystemClock
 from control.db import rulebook, tables
-from control.db.engine import Database
 from control.db.load import Memory, load
+from control.db.sql.engine import Database
 from control.rules import packs
 from control.rules.watching import Watches, judge_all
 from tests.integration.control.api import Plane

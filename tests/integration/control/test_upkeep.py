@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from control.db import chores, effects, tables
-from control.db.engine import Database
+from control.db import effects, tables
+from control.db.fleet import chores
+from control.db.sql.engine import Database
 from control.upkeep import Upkeep
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, event

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from control.clock import SystemClock
-from control.db.engine import Database
+from control.db.sql.engine import Database
 from tests.integration.control.api import AGENT, SPEC, FakeNode, Plane, plane, stream_of
 from tests.integration.control.scene import columns, event
 from trainmaster.home import Home

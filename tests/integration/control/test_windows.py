@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from control.db.engine import Database
 from control.db.load import Memory, load
-from control.db.windows import Window
+from control.db.samples.windows import Window
+from control.db.sql.engine import Database
 from control.snapshot import WINDOW_STEPS
 from tests.integration.control.conftest import FakeClock
 from tests.integration.control.scene import Scene, columns, same

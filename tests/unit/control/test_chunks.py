@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from control.db import chunks
+from control.db.samples import chunks
 from trainmaster.errors import SpecError
 from trainmaster.facts import Moment, PackedColumns, Step
 from trainmaster.spool import MISSING

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.db.downsample import thinned
-from control.db.series import Series
+from control.db.samples.downsample import thinned
+from control.db.samples.series import Series
 from trainmaster.spool import MISSING, is_missing
 
 singles = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([math.nan, math.inf, -math.inf, MISSING]))

@@ -10,7 +10,7 @@ from psycopg import errors
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from control.db.faults import DatabaseError, Kind, translated
+from control.db.sql.faults import DatabaseError, Kind, translated
 from trainmaster.errors import ConflictError, UnavailableError
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.db.chunks import Rows
-from control.db.segments import Segment
-from control.db.series import TOKENS_PER_S, Told, concatenated, derive, reduced, together
+from control.db.samples.chunks import Rows
+from control.db.samples.segments import Segment
+from control.db.samples.series import TOKENS_PER_S, Told, concatenated, derive, reduced, together
 from trainmaster.spool import MISSING
 
 STEPS = st.lists(st.integers(1, 60), unique=True, max_size=30).map(sorted)

@@ -1,0 +1,1 @@
+"""The samples of metrics: in which form they are stored, and how they grow old."""

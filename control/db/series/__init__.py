@@ -1,0 +1,1 @@
+"""Series as they are asked for: by charts, rules and exports."""
