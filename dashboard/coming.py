@@ -94,16 +94,18 @@ def _lost(run: Json, nodes: Sequence[Json]) -> Coming:
     patience_s = recovery.get("unreachable_after_s")
     own = {str(rank.get("node")) for rank in run.get("ranks") or []}
     silent = [
-        each
+        (heard, str(each["id"]), str(each["last_seen_at"]))
         for each in nodes
-        if str(each["id"]) in own and each.get("state") != "present" and each.get("last_seen_at")
+        if str(each["id"]) in own
+        and each.get("state") != "present"
+        and (heard := instant(each.get("last_seen_at")))
     ]
     if patience_s is None or not silent:
         return Coming("waits")
-    first = min(silent, key=lambda each: instant(each["last_seen_at"]))  # type: ignore[arg-type, return-value]
+    _, node, last_seen_at = min(silent)
     return Coming(
         "lost",
-        at=str(first["last_seen_at"]),
+        at=last_seen_at,
         seconds=float(patience_s),
-        words={"node": str(first["id"])},
+        words={"node": node},
     )
