@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from dashboard.data import Json
@@ -76,8 +78,6 @@ def _entries(session: Session, actor: str | None, action: str | None, sought: st
 
 
 def _row(session: Session, entry: Json) -> Row:
-    data = entry.get("data")
-    more = ", ".join(f"{key} {value}" for key, value in data.items()) if data else ""
     return Row(
         str(entry["id"]),
         {
@@ -85,9 +85,14 @@ def _row(session: Session, entry: Json) -> Row:
             "actor": str(entry.get("actor") or ""),
             "action": session.t.word("event", str(entry.get("action") or "")),
             "target": cell(str(entry.get("target") or ""), code=True),
-            "why": cell(str(entry.get("why") or ""), sub=more),
+            "why": cell(str(entry.get("why") or ""), sub=particulars(entry.get("data"))),
         },
     )
+
+
+def particulars(data: Mapping[str, object] | None) -> str:
+    """Return what an entry carries besides its words, less what was left open."""
+    return ", ".join(f"{key} {value}" for key, value in (data or {}).items() if value is not None)
 
 
 def _text(entry: Json) -> str:

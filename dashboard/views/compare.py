@@ -17,7 +17,7 @@ from dashboard.exported import runs_csv
 from dashboard.formats import NOTHING, number
 from dashboard.session import Session
 from dashboard.tails import Wanted, read_all
-from dashboard.views import go
+from dashboard.views import go, nothing_yet
 from dashboard.views.run_panels import unit, words
 from dashboard.widgets.addressed import segments
 from dashboard.widgets.charts import charts
@@ -35,6 +35,9 @@ def show(session: Session) -> None:
     title(t("compare.title"), small=t("compare.lead"))
     with session.guarded():
         known = {str(run["id"]): run for run in session.reader.runs()}
+        if not known:
+            nothing_yet.show(session)
+            return
         asked = [run for run in st.query_params.get("runs", "").split(",") if run in known]
         chosen = st.multiselect(
             t("compare.runs"),

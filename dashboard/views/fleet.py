@@ -27,13 +27,12 @@ from dashboard.fleet import (
 )
 from dashboard.formats import NOTHING, instant, number, ratio_of
 from dashboard.session import Session
-from dashboard.views import fleet_dialogs, go
+from dashboard.views import fleet_dialogs, go, nothing_yet
 from dashboard.widgets.addressed import segments, selection
 from dashboard.widgets.table import Column, Row, action, actions, cell, pressed, table
-from dashboard.widgets.text import section, title
+from dashboard.widgets.text import title
 
 TABLE = "runs"
-COMMANDS = "trainmaster submit examples/stdlib_gpt.yaml\ntrainmaster runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def _runs(session: Session, asked: _Asked) -> None:
         runs = session.reader.fleet(archived=asked.archived)
         firing = _firing(session)
         if not runs and not asked.archived:
-            _nothing_yet(session)
+            nothing_yet.show(session)
             return
         _learn_tags(session, runs)
         some = chosen(
@@ -218,12 +217,3 @@ def wrong(session: Session, run: Json, firing: Sequence[Json], now: datetime) ->
 
 def _age(session: Session, since: datetime, now: datetime) -> str:
     return session.formats.duration((now - since).total_seconds())
-
-
-def _nothing_yet(session: Session) -> None:
-    t = session.t
-    section(t("fleet.empty"))
-    st.text(t("fleet.empty.how"))
-    st.code(COMMANDS, language="bash")
-    if st.button(t("fleet.empty.submit"), type="primary"):
-        go.to(session, "submit")

@@ -22,6 +22,9 @@ def test_a_fresh_installation_says_what_to_do_next(
     log_in(page, dashboard_url, TOKEN)
     expect(page.get_by_text("No run yet")).to_be_visible()
     expect(page.get_by_text("trainmaster submit examples/stdlib_gpt.yaml")).to_be_visible()
+    page.get_by_role("link", name="Compare runs").click()
+    expect(page.locator("h1.tm-title")).to_have_text("Compare runs")
+    expect(page.get_by_text("No run yet")).to_be_visible()
     page.get_by_role("button", name="Submit a run here").click()
     expect(page.get_by_label("Spec (YAML)")).to_be_visible()
 
