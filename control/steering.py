@@ -49,11 +49,22 @@ def hear(turn: Turn) -> None:
 
 def _hear_refusal(turn: Turn, request: Request, order: OrderStatus) -> None:
     because = order.because or "the ranks refused"
-    turn.refuse(request, because)
+    turn.refuse(request, because + _way_out(turn, order))
     if order.kind == "stop" and turn.state in {State.PAUSING, State.STOPPING}:
         turn.happen(Happening.STOP_REFUSED, f"The ranks go on: {because}")
     if order.kind in {"stop", "hold"}:
         turn.desired = Desired.RUNNING
+
+
+def _way_out(turn: Turn, order: OrderStatus) -> str:
+    """Return what to do where ranks go on because they cannot take the checkpoint to end with."""
+    takes_one = order.kind == "stop" and order.args.get("checkpoint", True)
+    if not takes_one or order.step is None or order.step >= turn.snapshot.run.spec.train.steps:
+        return ""
+    return (
+        ". Ask again once its store takes checkpoints, or end the run without one: "
+        "`trainmaster stop RUN --no-checkpoint`"
+    )
 
 
 def follow_hold(turn: Turn) -> None:

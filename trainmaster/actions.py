@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from trainmaster.errors import ConflictError
-from trainmaster.plan import Strict
-from trainmaster.spec import MAX_STEPS
+from trainmaster.plan import Positive, Strict
 
 
 class Skip(Strict):
@@ -32,7 +31,7 @@ class Rollback(Strict):
     action: Literal["rollback"]
     skip: bool = True
     lr_factor: Annotated[float, Field(gt=0, lt=1)] | None = None
-    lr_factor_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 100
+    lr_factor_steps: Positive = 100
     earlier: Annotated[int, Field(ge=0, le=100)] = 0
 
     @model_validator(mode="after")
@@ -72,7 +71,7 @@ class Degrade(Strict):
     """Go on with a single node, and come back after `return_after_steps` clean steps in a row."""
 
     action: Literal["degrade"]
-    return_after_steps: Annotated[int, Field(ge=1, le=MAX_STEPS)] = 200
+    return_after_steps: Positive = 200
 
 
 class Rebalance(Strict):

@@ -21,10 +21,15 @@ from trainmaster.errors import Problem, SpecError
 MAX_CHARS = 1 << 20
 MAX_VALUES = 50_000
 MAX_DEPTH = 60
+MAX_BITS = 10_000
+"""Of a whole number: Python writes none of many more as text."""
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """NUL and halves of surrogate pairs: no database keeps them, and JSON on the wire cannot carry the
 latter.
 """
+
+_INSTANCE = "dictionary or object to extract fields from"
+"""What pydantic calls a mapping where a model is wanted."""
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = tuple[str | int, ...]
@@ -122,6 +127,8 @@ class _Reader:
         value = self._scalar(node)
         if value is not None and not isinstance(value, str | int | float):
             self._refuse(path, f"must be plain text or a number, not {node.tag}", line)
+        elif isinstance(value, int) and value.bit_length() > MAX_BITS:
+            self._refuse(path, f"is a whole number of more than {MAX_BITS} bits", line)
         elif isinstance(value, str) and UNSTORABLE.search(value):
             self._refuse(
                 path, "contains NUL or half of a surrogate pair, which no database keeps", line
@@ -193,8 +200,18 @@ def problems_of(
     """Translate pydantic's errors into problems, alternatives of one value joined into one
     problem.
     """
+    found = _told_of(error.errors(include_url=False), document.value, model)
+    return [Problem(path_text(path), text, document.line(path)) for path, text in found.items()]
+
+
+def body_problems(errors: Sequence[Any], body: Any) -> list[Problem]:
+    """Translate what pydantic says of a message that came as JSON, in the same words."""
+    return [Problem(path_text(path), text) for path, text in _told_of(errors, body, None).items()]
+
+
+def _told_of(errors: Sequence[Any], value: Any, model: type[BaseModel] | None) -> dict[Path, str]:
     messages: dict[Path, list[str]] = {}
-    found = [(_real_path(each, document.value), each) for each in error.errors(include_url=False)]
+    found = [(_real_path(each, value), each) for each in errors]
     for path, each in found:
         if _is_no_word(each) and any(
             other[: len(path)] == path and not _is_no_word(inner) for other, inner in found
@@ -203,10 +220,7 @@ def problems_of(
         message = _message(each, model, path)
         if message not in messages.setdefault(path, []):
             messages[path].append(message)
-    return [
-        Problem(path_text(path), "; or ".join(alternatives), document.line(path))
-        for path, alternatives in messages.items()
-    ]
+    return {path: "; or ".join(alternatives) for path, alternatives in messages.items()}
 
 
 def _is_no_word(error: Any) -> bool:
@@ -233,18 +247,24 @@ def _real_path(error: Any, value: Any) -> Path:
     return tuple(path)
 
 
-def _message(error: Any, model: type[BaseModel], path: Path) -> str:
+def _message(error: Any, model: type[BaseModel] | None, path: Path) -> str:
     kind, text = error["type"], str(error["msg"])
     if kind in {"missing", "union_tag_not_found"}:
         return "is needed"
     if kind == "union_tag_invalid":
         return _no_branch(error["ctx"])
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), _keys_at(model, path[:-1]), n=1)
+        known = [] if model is None else _keys_at(model, path[:-1])
+        near = difflib.get_close_matches(str(path[-1])[:100], known, n=1)
         return f"is not a known key; did you mean {near[0]!r}?" if near else "is not a known key"
     given = error.get("input")
-    text = text.removeprefix("Value error, ").replace("Input should be", "should be")
-    if kind.startswith("value_error") or isinstance(given, Mapping | list):
+    text = text.removeprefix("Value error, ")
+    text = text.replace("Input should be", "should be").replace(_INSTANCE, "mapping")
+    if isinstance(given, Mapping | list):
+        is_another_kind = kind.endswith("_type") or kind == "literal_error"
+        what = "a list" if isinstance(given, list) else "a mapping"
+        return f"{text}, not {what}" if is_another_kind else text
+    if kind.startswith("value_error"):
         return text
     shown = repr(given)
     return f"{text}, not {shown if len(shown) <= 60 else shown[:57] + '...'}"

@@ -116,16 +116,33 @@ class IntegrityError(TrainmasterError):
         self.seen = seen
 
 
+MAX_PATH_CHARS = 300
+MAX_MESSAGE_CHARS = 2000
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input: where, and what to do about it."""
+    """One thing wrong with an input: where, and what to do about it. An input may be long, so the
+    middle of what is told of it may be left out.
+    """
 
     path: str
     message: str
     line: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", _shortened(self.path, MAX_PATH_CHARS))
+        object.__setattr__(self, "message", _shortened(self.message, MAX_MESSAGE_CHARS))
+
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}...{text[-half:]}"
 
 
 class SpecError(UserError):

@@ -16,7 +16,12 @@ from trainmaster.cells import Cell, Offload, Recompute, Zero
 
 MIB = 1 << 20
 
-Positive = Annotated[int, Field(ge=1)]
+MOST = 2**53
+"""Of anything that is counted: what a float64 in samples and JSON still tells from its
+neighbours.
+"""
+Positive = Annotated[int, Field(ge=1, le=MOST)]
+Natural = Annotated[int, Field(ge=0, le=MOST)]
 
 
 class Strict(BaseModel):

@@ -126,7 +126,7 @@ def load_workload(path: str, *, params: dict[str, Any], data: str) -> Workload:
     module_name, _, attribute = path.partition(":")
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, SyntaxError) as error:
+    except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
         raise SpecError([Problem("workload", f"{path!r} cannot be imported: {error}")]) from error
     try:
         built = factory(params=params, data=data)

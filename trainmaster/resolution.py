@@ -11,6 +11,9 @@ from trainmaster.schedules import KNOWN
 DEFAULT_VIRTUAL = 2
 """Stages per rank of a schedule that takes any number of them."""
 
+MAX_RANKS = 1 << 16
+"""Of one plan: several seconds' work to lay out, and more than any fleet here has slots."""
+
 
 def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
     """Return the plan that `ask` describes for a model of `num_layers` and steps of `global_batch`
@@ -34,7 +37,7 @@ def resolve(ask: ParallelAsk, *, num_layers: int, global_batch: int) -> Plan:
         zero=ask.zero,
         offload=ask.offload,
         recompute=ask.recompute,
-        bucket_bytes=round(ask.bucket_mb * MIB),
+        bucket_bytes=max(1, round(ask.bucket_mb * MIB)),
         sync_every=ask.sync_every,
         tensor=ask.tensor,
         pipelines=pipelines,
@@ -181,6 +184,15 @@ def _unproven(ask: ParallelAsk) -> list[Problem]:
 
 
 def _unfit(ask: ParallelAsk, num_layers: int, global_batch: int) -> list[Problem]:
+    num_ranks = ask.replicas * ask.stages * ask.tensor
+    if num_ranks > MAX_RANKS:
+        return [
+            Problem(
+                "parallel",
+                f"replicas {ask.replicas}, stages {ask.stages} and tensor {ask.tensor} make "
+                f"{num_ranks} ranks; at most {MAX_RANKS} can be planned",
+            )
+        ]
     problems = []
     num_stages = ask.stages * virtual_of(ask)
     if ask.pipelines is None and num_stages > num_layers:

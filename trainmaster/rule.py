@@ -17,8 +17,7 @@ from trainmaster.document import Document
 from trainmaster.errors import Problem, SpecError
 from trainmaster.ids import name_problem
 from trainmaster.metrics import BY_NAME, DERIVED, RATIOS
-from trainmaster.plan import Strict
-from trainmaster.spec import MAX_STEPS
+from trainmaster.plan import Natural, Strict
 
 Mode = Literal["observe", "ask", "act"]
 Severity = Literal["info", "warning", "critical"]
@@ -84,7 +83,7 @@ class Rule(Strict):
     patience_steps: Annotated[int, Field(ge=0, le=100_000)] = 0
     cooldown_s: Annotated[float, Field(ge=0, le=365 * 86400)] = 0.0
     max_actions: Annotated[int, Field(ge=1, le=1000)] = 3
-    warmup_steps: Annotated[int, Field(ge=0, le=MAX_STEPS)] = 0
+    warmup_steps: Natural = 0
     settle_steps: Annotated[int, Field(ge=0, le=10_000)] = 0
     widens: bool = False
     enabled: bool = True

@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from trainmaster.ids import name_problem
-from trainmaster.plan import ParallelAsk, Positive, Strict
+from trainmaster.plan import Natural, ParallelAsk, Positive, Strict
 from trainmaster.storage import url_problem, without_secrets
 
-MAX_STEPS = 2**53  # a step must survive float64 in samples and JSON
-Range = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]
+Range = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 
 
 class DataSpec(Strict):
@@ -53,7 +52,7 @@ class OptimizerSpec(Strict):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     base_batch: Positive | None = None
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Natural = 0
     decay: Literal["cosine", "linear", "constant"] = "constant"
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.1
     grad_clip: Annotated[float, Field(gt=0)] | None = None
@@ -87,7 +86,7 @@ GradientSums = Literal["float64", "float32"]
 class TrainSpec(Strict):
     """How long, on what batch, with which numbers."""
 
-    steps: Annotated[int, Field(ge=1, le=MAX_STEPS)]
+    steps: Positive
     global_batch: Annotated[int, Field(ge=1, le=1 << 24)]
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -161,8 +160,8 @@ class CheckpointSpec(Strict):
     store: str = "default"
     local: str | None = None
     keep_last: Positive = 3
-    keep_every: Annotated[int, Field(ge=0)] = 0
-    keep_best: Annotated[int, Field(ge=0)] = 1
+    keep_every: Natural = 0
+    keep_best: Natural = 1
     trust_after_steps: Positive = 20
 
     @field_validator("store")
@@ -204,8 +203,8 @@ class RecoverySpec(Strict):
     with nodes that joined; None: never.
     """
 
-    max_restarts: Annotated[int, Field(ge=0)] = 5
-    max_rollbacks: Annotated[int, Field(ge=0)] = 3
+    max_restarts: Natural = 5
+    max_rollbacks: Natural = 3
     no_progress_limit: Positive = 3
     unreachable_after_s: Annotated[float, Field(gt=0)] | None = None
     replan_after_s: Annotated[float, Field(gt=0)] | None = 600.0

@@ -49,7 +49,7 @@ def describe(workload: str, params: dict[str, Any], data: str) -> WorkloadInfo:
     except (MemoryError, RuntimeError) as error:
         if not user_code.is_out_of_memory(error):
             raise
-        said = " ".join(str(error).split()) or "no more is free"
+        said = " ".join(user_code.said_of(error).split()) or "no more is free"
         told = f"looking at one layer after the other takes more memory than this node has: {said}"
         raise SpecError([Problem("params", told)]) from error
 

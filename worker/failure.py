@@ -8,7 +8,7 @@ from typing import Final
 import torch.distributed as dist
 
 from trainmaster.errors import ExitCode, IntegrityError, UnavailableError, UserError
-from worker.model.user_code import is_out_of_memory
+from worker.model.user_code import is_out_of_memory, said_of
 
 _LOST_PEER_SIGNS: Final = (
     "connection closed by peer",
@@ -21,6 +21,8 @@ _LOST_PEER_SIGNS: Final = (
 )
 _WRAPPERS: Final = ("failed to run forward", "Failed to run stage backward")
 """How torch's pipeline begins what it says of an error that it met."""
+_TOLD_CHARS: Final = 2000
+"""Of what an error says. The traceback beside it has the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Failure:
 def failure_of(error: BaseException) -> Failure:
     """Classify what ended a rank. A peer's death is not this rank's failure: it may try again."""
     error = origin(error)
-    said = f"{type(error).__name__}: {error}"
+    text = said_of(error)
+    said = f"{type(error).__name__}: {text}"[:_TOLD_CHARS]
     match error:
         case UserError():
             return Failure(ExitCode.BAD_SPEC, error.message)
@@ -55,7 +58,7 @@ def failure_of(error: BaseException) -> Failure:
             )
         case OSError():
             return Failure(ExitCode.IO, said)
-        case RuntimeError() if any(sign in str(error).lower() for sign in _LOST_PEER_SIGNS):
+        case RuntimeError() if any(sign in text.lower() for sign in _LOST_PEER_SIGNS):
             return Failure(
                 ExitCode.TRY_AGAIN, f"lost contact with another rank ({_first_line(said)})"
             )
@@ -65,7 +68,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def origin(error: BaseException) -> BaseException:
     """Return the error that torch's pipeline met, where `error` is what it made of it."""
-    while error.__cause__ is not None and any(sign in str(error) for sign in _WRAPPERS):
+    while error.__cause__ is not None and any(sign in said_of(error) for sign in _WRAPPERS):
         error = error.__cause__
     return error
 

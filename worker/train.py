@@ -66,7 +66,7 @@ def main(launch: Launch) -> int:
     show_stacks_when_asked(launch.spool.with_suffix(STACKS_SUFFIX))
     try:
         train(launch, spool)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # a workload may raise what is no Exception, too
         failure = failure_of(error)
         told = traceback.format_exc()
         sys.stderr.write(told)

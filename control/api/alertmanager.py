@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from control.api.answers import Answer
@@ -22,8 +22,15 @@ from control.db.external import Told
 
 router = APIRouter(prefix="/v1", route_class=DoorRoute, tags=["alerts"])
 
-_Word = Annotated[str, Field(max_length=200)]
-_Texts = Annotated[dict[_Word, Annotated[str, Field(max_length=4000)]], Field(max_length=64)]
+NAME_CHARS, TEXT_CHARS = 200, 4000
+
+
+def _in_part(texts: dict[str, str]) -> dict[str, str]:
+    """Templates of annotations may list a whole fleet: what is kept of one is its beginning."""
+    return {name[:NAME_CHARS]: text[:TEXT_CHARS] for name, text in texts.items()}
+
+
+_Texts = Annotated[dict[str, str], Field(max_length=200), AfterValidator(_in_part)]
 _FIRST, _LAST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from control.api.answers import Answer
-from trainmaster.document import path_text
+from trainmaster import document
 from trainmaster.errors import Problem, SpecError, TrainmasterError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,7 @@ def install(app: FastAPI) -> None:
 
     async def validation(_request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        problems = [
-            Problem(path_text(each["loc"][1:]), _said(each), None) for each in error.errors()
-        ]
+        problems = _problems(error)
         detail = "\n".join(map(str, problems))
         return problem(422, "bad_request", detail, problems)
 
@@ -87,9 +85,15 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, unexpected)
 
 
-def _said(each: dict[str, Any]) -> str:
-    if each["type"] == "missing":
-        return "is needed"
-    if each["type"] == "extra_forbidden":
-        return "is not a known key"
-    return str(each["msg"]).removeprefix("Value error, ").replace("Input should be", "should be")
+def _problems(error: RequestValidationError) -> list[Problem]:
+    """Return what is wrong with a request, in the words in which a spec's problems are told."""
+    problems: list[Problem] = []
+    in_body = []
+    for each in error.errors():
+        where, *path = each["loc"]
+        inner = {**each, "loc": path}
+        if where == "body":
+            in_body.append(inner)
+        else:
+            problems += document.body_problems([inner], dict.fromkeys(path[:1], each["input"]))
+    return problems + document.body_problems(in_body, error.body)

@@ -55,7 +55,7 @@ def _shards_problem(manifest: Manifest, shards: Sequence[ShardEntry]) -> str | N
         if shard.file not in manifest.files or shard.file == STATE_NAME:
             return f"has a shard in {shard.file}, which is not one of its tensor files"
         if shard.dtype not in DTYPE_BYTES:
-            return f"has the unknown dtype {shard.dtype!r}"
+            return f"has the unknown dtype {shard.dtype[:40]!r}"
         if len(shard.shape) > MAX_AXES or len(shard.shape) != len(shard.global_offset):
             return "has a shard whose shape and offset do not fit each other"
     if len({shard.dtype for shard in shards}) > 1:

@@ -110,7 +110,7 @@ def decode(data: bytes) -> Manifest:
     if len(data) > MAX_MANIFEST_BYTES:
         raise _broken(f"has {len(data)} bytes; at most {MAX_MANIFEST_BYTES} are read")
     try:
-        raw = json.loads(data)
+        raw = json.loads(data, parse_constant=no_constant)
         newer = raw.get("format") if isinstance(raw, dict) else None
         if isinstance(newer, int) and newer > FORMAT_VERSION:
             raise _broken(f"format {newer} is newer than this version reads ({FORMAT_VERSION})")
@@ -130,6 +130,15 @@ def decode(data: bytes) -> Manifest:
             seen=sha256(data),
         )
     return manifest
+
+
+def no_constant(word: str) -> None:
+    """Refuse NaN and infinities, which are no JSON, where `json.loads` would read them.
+
+    Raises:
+        ValueError: always.
+    """
+    raise ValueError(f"it holds {word}")
 
 
 def _broken(what: str, *, expected: str | None = None, seen: str | None = None) -> IntegrityError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -93,7 +94,11 @@ def read_state(manifest: Manifest, read: Read, size: Size) -> dict[str, Any]:
         raise _wrong_size(STATE_NAME, f"at most {MAX_STATE_BYTES} bytes", file.entry.bytes)
     file.check_size(size)
     try:
-        state = json.loads(b"".join(file.pieces(0, file.entry.bytes)), parse_constant=_no_constant)
+        state = json.loads(
+            b"".join(file.pieces(0, file.entry.bytes)),
+            parse_constant=manifests.no_constant,
+            parse_float=_finite,
+        )
     except (ValueError, RecursionError) as error:
         raise IntegrityError(f"{STATE_NAME}: is not JSON: {error}", file=STATE_NAME) from error
     if not isinstance(state, dict):
@@ -117,8 +122,11 @@ def state_problem(state: Mapping[str, Any], *, step: int) -> str | None:
     return None
 
 
-def _no_constant(word: str) -> None:
-    raise ValueError(f"it holds {word}")
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"it holds {text[:40]}, which no number is kept for")
+    return number
 
 
 class VerifiedFile:

@@ -41,10 +41,10 @@ def calibrate(
             if node is not None:
                 raise
             failed.append(name)
-            session.output.say(f"{name}: {error.message}")
+            session.output.say(f"{name} was not measured: {error.message}")
     if as_json:
         session.output.json(found)
-    else:
+    elif found:
         _tell(session, found)
     if failed:
         raise typer.Exit(1)
@@ -88,7 +88,7 @@ def _tell(session: Session, found: list[dict[str, Any]]) -> None:
             for each in found
             for figures in [each["calibration"]]
         ],
-        "No node was measured.",
+        "",
     )
     links = [
         [

@@ -133,17 +133,32 @@ def _refuse_foreign(checkpoint: str, names: list[str]) -> None:
 def _hugging_face(weights: Weights) -> HuggingFaceForm:
     from trainmaster.plugins import WithHuggingFace, load_workload
 
-    spec: Mapping[str, Any] = weights.state.get("spec") or {}
-    if not isinstance(spec.get("workload"), str):
-        raise UserError(
-            "the checkpoint does not tell which workload it is of: export it as safetensors"
-        )
-    path = spec["workload"]
-    data = (spec.get("data") or {}).get("source", "workload")
-    workload = load_workload(path, params=spec.get("params") or {}, data=data)
+    path, params, data = workload_of(weights.state.get("spec"))
+    workload = load_workload(path, params=params, data=data)
     if not isinstance(workload, WithHuggingFace):
         raise UserError(
             f"the workload {path} has no form that Hugging Face's libraries know: export it as "
             "safetensors, or train worker.workloads.hf_causal_lm:workload"
         )
     return workload.hugging_face()
+
+
+def workload_of(spec: object) -> tuple[str, dict[str, Any], str]:
+    """Return a workload's import path, parameters and data source, as a stored spec tells them.
+
+    Raises:
+        UserError: it tells none.
+    """
+    match spec:
+        case {"workload": str(path), **others} if path:
+            params, data = others.get("params"), others.get("data")
+            source = data.get("source") if isinstance(data, Mapping) else None
+            return (
+                path,
+                dict(params) if isinstance(params, Mapping) else {},
+                source if isinstance(source, str) else "workload",
+            )
+        case _:
+            raise UserError(
+                "the checkpoint does not tell which workload it is of: export it as safetensors"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -99,7 +100,7 @@ class Chores:
                 self._conclude(
                     number,
                     ok=False,
-                    because=str(error),
+                    because=known.message if known else f"{type(error).__name__}: {error}",
                     code=known.code if known else "failed",
                     retryable=known is not None and known.retryable,
                 )
@@ -164,17 +165,32 @@ class Chores:
             else:
                 self._conclude(chore.id, ok=True, result=description.result)
             return
-        doing = "describing the workload" if chore.kind == "describe" else "measuring the device"
-        because = f"{doing} ended with exit code {end.exit_code}"
-        if end.signal is not None:
-            because = f"{doing} ended by signal {end.signal}"
-            if end.signal == 14:
-                because = f"{doing} took longer than {LIMIT_S} s"
+        because = ended_early(chore, end, self._log)
         self._conclude(chore.id, ok=False, because=because, log_tail=log_tail(self._log))
 
     def _conclude(self, number: int, **data: Any) -> None:
         self._done.add(number)
         self._tell("chore_done", {"id": number, **data})
+
+
+def ended_early(chore: Chore, end: Exited, log: Path) -> str:
+    """Return why a child that was to look at a workload or a device said nothing, and where to
+    look.
+    """
+    of = chore.args.get("workload")
+    if chore.kind == "describe":
+        doing = f"describing the workload {of}"
+    else:
+        doing = f"measuring the device{f' and the layers of {of}' if of else ''}"
+    how = f"ended with exit code {end.exit_code}"
+    if end.signal == signal.SIGALRM:
+        how = f"took longer than {LIMIT_S} s and was ended"
+    elif end.signal is not None:
+        how = f"ended by signal {end.signal}"
+    mend = (
+        "; calibrate without a spec measures the device alone" if of and "device" in doing else ""
+    )
+    return f"{doing} {how}: what it printed is in {log} on the node{mend}"
 
 
 def log_tail(path: Path) -> str:

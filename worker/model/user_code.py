@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import TracebackException
 from typing import Any, NamedTuple
 
 import torch
@@ -30,15 +31,15 @@ def calling(what: str, *, may_pass: type[OSError] | None = OSError) -> Iterator[
 
     Raises:
         SpecError: the body raised something else than an error of ours, of a peer's, or for lack
-            of memory.
+            of memory; also what is no `Exception`, such as an exit.
     """
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
         is_passing = may_pass is not None and isinstance(error, may_pass)
         if is_passing or is_ours(error) or is_out_of_memory(error):
             raise
-        said = " ".join(str(error).split())[:_TOLD_CHARS]
+        said = " ".join(said_of(error).split())[:_TOLD_CHARS]
         name = type(error).__name__
         raise problem(f"{what} raised {name}{f': {said}' if said else ''}") from error
 
@@ -52,8 +53,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error tells that memory was asked for and not given."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = str(error).lower()
+    text = said_of(error).lower()
     return isinstance(error, RuntimeError) and any(sign in text for sign in _ALLOCATION_SIGNS)
+
+
+def said_of(error: BaseException) -> str:
+    """Return what an error says of itself, or that it cannot: its class may be a workload's own."""
+    return str(TracebackException(type(error), error, None, limit=0, compact=True))
 
 
 class LossParts(NamedTuple):

@@ -175,6 +175,22 @@ def test_an_order_that_the_ranks_refuse_refuses_its_request():
     assert (ring.snapshot.run.state, ring.snapshot.run.desired) == ("running", "running")
 
 
+@pytest.mark.parametrize("kind", ["pause", "stop"])
+@pytest.mark.parametrize(("step", "told"), [(7, True), (400, False)])
+def test_who_cannot_take_a_last_checkpoint_is_told_how_to_end_without(kind, step, told):
+    ring = Ring(running(requests=(request(kind),)))
+    ring.settle()
+    ring.tell(
+        orders=tuple(
+            replace(each, state="refused", step=step, because="the disk is full")
+            for each in ring.snapshot.orders
+        )
+    )
+    ring.settle()
+    refused = answers(ring.decisions[-2])[1]
+    assert ("stop RUN --no-checkpoint" in refused.because) == told
+
+
 @pytest.mark.parametrize("kind", ["checkpoint", "timeline"])
 def test_what_a_dead_generation_left_undone_is_refused_as_superseded(kind):
     ring = Ring(running(requests=(request(kind),)))

@@ -174,3 +174,29 @@ def test_a_path_may_lead_through_a_list():
     assert value == {"of": [{"above": 1}, {"above": 3}]}
     with pytest.raises(SpecError, match="none of the 2 items"):
         document.set_path(value, "of.2.above", 3)
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 10_000, "0b" + "1" * 20_000, "1:" * 3000 + "1"])
+@pytest.mark.parametrize(
+    ("line", "path"),
+    [
+        ("priority: {}", "priority"),
+        ("params: {{a: {}}}", "params.a"),
+        ("parallel: {{layers: [[0, {}]]}}", "parallel.layers[0][1]"),
+    ],
+)
+def test_a_number_that_no_text_can_tell_is_refused_by_name(value, line, path):
+    [(_, where, message)] = problems(GOOD + line.format(value) + "\n")
+    assert (where, message) == (path, "is a whole number of more than 10000 bits")
+
+
+def test_a_long_value_is_told_in_part():
+    [(_, path, message)] = problems(GOOD + f"data: {{source: {'x' * 100_000}}}\n")
+    assert path == "data.source"
+    assert len(message) < 2100
+    assert message.endswith("is none of text:stdlib, text:PATH, tokens:PATH, workload")
+
+
+def test_counts_that_no_float_tells_apart_are_refused():
+    [(_, path, message)] = problems(GOOD + f"recovery: {{max_restarts: {10**30}}}\n")
+    assert (path, "9007199254740992" in message) == ("recovery.max_restarts", True)

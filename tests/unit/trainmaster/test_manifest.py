@@ -69,6 +69,7 @@ def test_bytes_that_are_no_manifest_are_refused_by_name(data: bytes) -> None:
         ("files", []),
         ("surprise", 1),
         ("digest", "md5:0"),
+        ("layout", {"replicas": float("nan")}),
     ],
 )
 def test_a_field_of_another_kind_is_refused(field: str, value: object) -> None:

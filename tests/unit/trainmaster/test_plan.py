@@ -199,3 +199,12 @@ def test_what_a_workload_does_not_allow_is_refused_with_what_would_do():
         ("parallel.tensor", "4 ranks cannot share 6 units evenly; 3 would fit")
     ]
     assert [path for path, _ in told(8, True)] == ["parallel.tensor", "parallel.zero"]
+
+
+def test_a_bucket_holds_at_least_a_byte():
+    assert resolve(ParallelAsk(bucket_mb=5e-324), num_layers=8, global_batch=64).bucket_bytes == 1
+
+
+def test_more_ranks_than_can_be_laid_out_are_refused_before_they_are():
+    told = refusals(ParallelAsk(replicas=1 << 24, micro_batch=1), global_batch=1 << 24)
+    assert "16777216 ranks; at most 65536" in told

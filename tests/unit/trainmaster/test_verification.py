@@ -159,7 +159,7 @@ def test_a_header_that_says_otherwise_than_the_manifest_is_told() -> None:
     assert (finding.kind, finding.expected, finding.seen) == ("content", "U8 [2, 3]", "U8 [6]")
 
 
-@pytest.mark.parametrize("state", [b"[]", b"{", b"\xff\xfe", b"1e999" + b"0" * 9])
+@pytest.mark.parametrize("state", [b"[]", b"{", b"\xff\xfe", b"1e999" + b"0" * 9, b'{"a":1e999}'])
 def test_a_state_that_is_no_json_object_is_told(state: bytes) -> None:
     files = {STATE: state}
     report = check({**files, MANIFEST_NAME: encode(seal_over(files, {}))})

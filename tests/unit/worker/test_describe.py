@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -125,6 +126,22 @@ def builder_raises(toy: Toy) -> None:
     toy.builders[1] = lambda: nn.Linear(8, toy.builders)  # type: ignore[arg-type]
 
 
+class UntoldError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("nor why")
+
+
+def builder_cannot_say(toy: Toy) -> None:
+    def build() -> nn.Module:
+        raise UntoldError
+
+    toy.builders[1] = build
+
+
+def builder_exits(toy: Toy) -> None:
+    toy.builders[1] = lambda: sys.exit("enough")
+
+
 def whole_numbers(toy: Toy) -> None:
     toy.builders.insert(1, lambda: Whole())
 
@@ -245,6 +262,8 @@ BREAKS = {
         weight_in_words,
         no_fit,
         builder_raises,
+        builder_cannot_say,
+        builder_exits,
         whole_numbers,
         complex_parameter,
         float8_parameter,
@@ -304,6 +323,8 @@ def test_it_counts_layers_parameters_and_samples() -> None:
         ("weight_in_words", "gives str as its weight; it must be one number"),
         ("no_fit", r"layer 1, given torch.float32 \[2, 8\], raised RuntimeError"),
         ("builder_raises", "the builder of layer 1 raised TypeError"),
+        ("builder_cannot_say", "the builder of layer 1 raised UntoldError"),
+        ("builder_exits", "the builder of layer 1 raised SystemExit: enough"),
         ("whole_numbers", "layer 1 gives torch.int64, which the next layer cannot be"),
         ("complex_parameter", "layer 1: parameter 'weight' is complex64, .* no backend can reduce"),
         ("float8_parameter", "layer 1: parameter 'weight' is float8_e4m3fn"),

@@ -46,3 +46,26 @@ def test_a_lost_peer_is_told_in_one_line() -> None:
     because = failure_of(RuntimeError(CLOSED + "\nException raised from ...\n#1 ...")).because
     assert because.startswith("lost contact with another rank (RuntimeError: [../third_party")
     assert "\n" not in because
+
+
+class UntoldError(RuntimeError):
+    """Of a workload: it cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError("nor why")
+
+
+def test_an_error_that_cannot_be_told_is_named_by_its_type() -> None:
+    failure = failure_of(UntoldError())
+    assert failure.exit_code is ExitCode.OUR_BUG
+    assert failure.because == "UntoldError: <exception str() failed>"
+
+
+def test_what_is_no_exception_is_named_by_its_type_too() -> None:
+    assert failure_of(KeyboardInterrupt()).because.startswith("KeyboardInterrupt")
+
+
+def test_of_a_long_text_the_beginning_is_told_with_the_type() -> None:
+    because = failure_of(ValueError("x" * 10**6)).because
+    assert because.startswith("ValueError: xxx")
+    assert len(because) == 2000

@@ -51,7 +51,10 @@ def test_what_could_not_be_measured_is_told_with_its_reason():
     assert command("calibrate", "oak", answers=busy).status == 4
     every = command("calibrate", "--json", answers=busy)
     assert (every.status, every.json) == (1, [])
-    assert "oak: run r has slots of oak" in every.stderr
+    assert "oak was not measured: run r has slots of oak" in every.stderr
+    for_people = command("calibrate", answers=busy)
+    assert (for_people.status, for_people.stdout) == (1, "")
+    assert "oak was not measured: run r has slots of oak" in for_people.stderr
 
 
 def test_without_a_node_there_is_nothing_to_measure():

@@ -11,6 +11,8 @@ import pytest
 from tests.fakes.checkpoints import small_checkpoint
 from tests.unit.trainmaster.cli.command import command
 from trainmaster.checkpoint.manifest import MANIFEST_NAME
+from trainmaster.cli.weights import workload_of
+from trainmaster.errors import UserError
 
 SPEC = {"name": "alpha", "workload": "worker.workloads.byte_gpt:workload"}
 
@@ -119,6 +121,20 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence(
     assert done.status == 2, done.stderr
     assert what in done.stderr
     assert not Path("o").exists()
+
+
+@pytest.mark.parametrize(
+    "spec", [None, "text", [1], {}, {"workload": 3}, {"workload": ""}, {"workload": None}]
+)
+def test_a_spec_that_names_no_workload_is_told_in_a_sentence(spec: object):
+    with pytest.raises(UserError, match="does not tell which workload"):
+        workload_of(spec)
+
+
+@pytest.mark.parametrize("data", [None, "x", [1], {"source": 3}])
+def test_of_a_strange_spec_what_can_be_read_is_taken(data: object):
+    given = {"workload": "a:b", "params": [], "data": data}
+    assert workload_of(given) == ("a:b", {}, "workload")
 
 
 def run_folder(tmp_path: Path) -> Path:
