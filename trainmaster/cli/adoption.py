@@ -7,13 +7,16 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trainmaster.cli.documents import problems_in, read_text
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
+from trainmaster.cli.submit import checked_spec
 from trainmaster.cli.weights import folder_url
 from trainmaster.errors import IntegrityError, TrainmasterError, UserError
 from trainmaster.ids import parse_checkpoint_folder
@@ -21,6 +24,7 @@ from trainmaster.ids import parse_checkpoint_folder
 if TYPE_CHECKING:
     from trainmaster.checkpoint.adoption import FoundCheckpoint
     from trainmaster.checkpoint.manifest import Manifest
+    from trainmaster.document import Document
     from trainmaster.storage import Storage
 
 IMPORTED_FOLDER = "g1-step0"
@@ -50,7 +54,7 @@ def adopt(
     there, stopped, to be resumed. A torch checkpoint becomes the step 0 of a new run.
     """
     session = session_of(context)
-    text = _spec_text(spec)
+    text, located = (None, None) if spec is None else _read_spec(str(spec))
     url = _converted(session, path, text, to, rename or []) if _is_torch(path) else folder_url(path)
     storage, root, folders = _folders(url, path)
     good: list[tuple[Manifest, FoundCheckpoint, dict[str, Any]]] = []
@@ -63,7 +67,9 @@ def adopt(
             session.output.say(f"{folder} is left out: {error.message}")
     if not good:
         raise IntegrityError(f"{path}: none of its {len(folders)} checkpoints is whole")
-    told = session.api.post("/v1/imports", _adoption(path, root, good, text))
+    asked = _adoption(path, root, good, text)
+    with nullcontext() if spec is None else problems_in(str(spec), located):
+        told = session.api.post("/v1/imports", asked)
     if as_json:
         session.output.json({**told, "left_out": damaged})
         return
@@ -74,13 +80,10 @@ def adopt(
     )
 
 
-def _spec_text(spec: Path | None) -> str | None:
-    if spec is None:
-        return None
-    try:
-        return spec.read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise UserError(f"{spec} cannot be read: {error}") from error
+def _read_spec(path: str) -> tuple[str, Document]:
+    """Return the text of a spec that can be one, and where its values stand."""
+    _, located = checked_spec(path, [])
+    return read_text(path), located
 
 
 def _folders(url: str, path: str) -> tuple[Storage, str, list[str]]:

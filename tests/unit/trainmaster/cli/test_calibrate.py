@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tests.unit.trainmaster.cli.command import command
@@ -55,6 +56,14 @@ def test_what_could_not_be_measured_is_told_with_its_reason():
     for_people = command("calibrate", answers=busy)
     assert (for_people.status, for_people.stdout) == (1, "")
     assert "oak was not measured: run r has slots of oak" in for_people.stderr
+
+
+def test_a_bad_spec_is_told_with_its_lines_before_any_node_is_asked(tmp_path: Path):
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("name: a\nworkload: a:b\ntrain: {steps: 0, global_batch: 1}\n")
+    done = command("calibrate", "--spec", spec, answers=answers())
+    assert (done.status, done.api.asked) == (2, [])
+    assert done.stderr.startswith(f"{spec}:3: train.steps: should be greater")
 
 
 def test_without_a_node_there_is_nothing_to_measure():

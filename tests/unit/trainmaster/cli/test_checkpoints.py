@@ -14,7 +14,11 @@ from trainmaster.checkpoint.manifest import MANIFEST_NAME
 from trainmaster.cli.weights import workload_of
 from trainmaster.errors import UserError
 
-SPEC = {"name": "alpha", "workload": "worker.workloads.byte_gpt:workload"}
+SPEC = {
+    "name": "alpha",
+    "workload": "worker.workloads.byte_gpt:workload",
+    "train": {"steps": 60, "global_batch": 8},
+}
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -149,12 +153,12 @@ def test_a_runs_folder_is_adopted_and_what_is_damaged_is_left_out(tmp_path: Path
         file.seek(-1, 2)
         file.write(b"\xff")
     spec = tmp_path / "spec.yaml"
-    spec.write_text("name: alpha\n")
+    spec.write_text(json.dumps(SPEC))
     answer = {"id": "r1", "name": "alpha", "state": "stopped"}
     done = command("import", run, "--spec", spec, "--json", answers={"POST /v1/imports": [answer]})
     assert done.status == 0, done.stderr
     [body] = done.api.bodies("POST", "/v1/imports")
-    assert (body["run"], body["root"], body["spec"]) == ("r1", run.as_uri(), "name: alpha\n")
+    assert (body["run"], body["root"], body["spec"]) == ("r1", run.as_uri(), json.dumps(SPEC))
     assert [each["step"] for each in body["checkpoints"]] == [10, 20]
     assert body["checkpoints"][0]["manifest_sha256"] == _sha(run / "g1-step10")
     assert "g1-step30 is left out: rank-00001.safetensors: block 0: expected sha256:" in done.stderr
@@ -172,6 +176,14 @@ def test_one_checkpoint_is_adopted_by_itself(tmp_path: Path) -> None:
     [body] = done.api.bodies("POST", "/v1/imports")
     assert [each["step"] for each in body["checkpoints"]] == [20]
     assert "r1 (alpha) is adopted, stopped" in done.stdout
+
+
+def test_a_bad_spec_is_told_with_its_lines_before_anything_is_read(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("name: alpha\nworkload: a:b\ntrain: {steps: 0, global_batch: 1}\n")
+    done = command("import", run_folder(tmp_path), "--spec", spec)
+    assert (done.status, done.api.asked) == (2, [])
+    assert done.stderr.startswith(f"{spec}:3: train.steps: should be greater")
 
 
 FOREIGN = {
