@@ -18,7 +18,8 @@ import torch.distributed as dist
 from trainmaster.layout import RankRole
 from trainmaster.orders import OrderWord
 from trainmaster.plan import Plan
-from worker.gradients.bucket import Norms
+from worker.gradients.norms import Norms
+from worker.tree import add_up
 
 Told = tuple[OrderWord, int]
 """An order as rank 0 tells it: (word, seq)."""
@@ -199,7 +200,7 @@ def _added(values: Sequence[float]) -> float:
 def share(vector: Sequence[float], group: dist.ProcessGroup) -> list[float]:
     """Return the sum of all ranks' vectors, the same on each."""
     total = torch.tensor(vector, dtype=torch.float64)
-    dist.all_reduce(total, group=group)
+    add_up(total, group)
     return total.tolist()
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from trainmaster.layout import RankRole
-from worker.gradients.bucket import Norms, OnDevice
+from worker.gradients.norms import Norms, OnDevice
 from worker.guard import Contribution, Status, StatusVector, Told
 from worker.model.user_code import refuse_weight
 

@@ -36,7 +36,7 @@ from trainmaster.spool import Header
 from worker import groups, guard
 from worker.assembly import assemble, course_of
 from worker.emulation import Pace, Work
-from worker.gradients.bucket import Norms
+from worker.gradients.norms import Norms
 from worker.gradients.reduce import Synchronisation
 from worker.launch import Emulation, Launch
 from worker.model.precision import LossScale

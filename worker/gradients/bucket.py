@@ -18,52 +18,19 @@ every replica adds them up in the one order (`worker.gradients.ordered`).
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from worker.carrier import Carrier, Trip
 from worker.gradients.in_place import InPlaceSums
+from worker.gradients.norms import Measured, OnDevice, measured
 from worker.gradients.ordered import Covers, OrderedSums
 from worker.gradients.sums import Sums, rounded_in_place
 from worker.model.parameters import Held, Piece, num_bytes, part_of, piece_of
 from worker.model.workload import layer_of
-
-
-@dataclass(frozen=True, slots=True)
-class Norms:
-    """Squared 2-norms of gradients by layer, in float64, of what this rank speaks for; and how many
-    values are not finite.
-    """
-
-    squares: dict[int, float]
-    num_non_finite: int
-
-
-Measured = tuple[list[tuple[int, float]], int]
-"""(layer, square) of each parameter, and how many values are not finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnDevice:
-    """As `Norms`, left on the device for nobody to wait for.
-
-    Attributes:
-        squares: of each parameter, in float64; 0 where another rank speaks for it.
-        layers: the layer of each.
-        num_bad: how many of them hold a value that is not finite.
-    """
-
-    squares: torch.Tensor
-    layers: torch.Tensor
-    num_bad: torch.Tensor
-
-    def add_to(self, by_layer: torch.Tensor) -> None:
-        """Add the squares to a vector with a place for each layer."""
-        by_layer.index_add_(0, self.layers, self.squares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +93,8 @@ class Bucket:
         self._sharing = sharing
         self.sums = _sums(parameters, sharing)
         self._total: torch.Tensor | None = None
+        self._cut: tuple[torch.Tensor | None, list[torch.Tensor]] = None, []
+        """A total, and the gradients of the pieces in it."""
         self._covers: Covers = ()
         self._received: torch.Tensor | None = None
         self._gathered: torch.Tensor | None = None
@@ -264,18 +233,30 @@ class Bucket:
         """Make the sums times `factor` the gradients of the pieces."""
         dtype = self.parameters[0].local.dtype
         if self._received is not None:
-            gradients = self._own_parts(rounded_in_place(self._received, factor, dtype))
+            flat = self._own_parts(rounded_in_place(self._received, factor, dtype))
+            gradients = [
+                part.view_as(piece.updated) for piece, part in zip(self.pieces, flat, strict=True)
+            ]
         else:
             assert self._total is not None, "the sums have arrived"
-            flat = self.sums.cut(rounded_in_place(self._total, factor, dtype))
-            by_name = {
-                one.name: part.view_as(one.local)
-                for one, part in zip(self.parameters, flat, strict=True)
-            }
-            parts, part = self._sharing.parts, self._sharing.part
-            gradients = [part_of(by_name[piece.name], parts, part) for piece in self.pieces]
+            rounded = rounded_in_place(self._total, factor, dtype)
+            if self._cut[0] is not self._total:
+                self._cut = self._total, self._parts_of_pieces(rounded)
+            gradients = self._cut[1]
         for piece, gradient in zip(self.pieces, gradients, strict=True):
-            piece.updated.grad = gradient.view_as(piece.updated).to(piece.updated.device)
+            piece.updated.grad = gradient.to(piece.updated.device)
+
+    def _parts_of_pieces(self, rounded: torch.Tensor) -> list[torch.Tensor]:
+        """Return the gradients of the pieces among those of all parameters."""
+        by_name = {
+            one.name: part.view_as(one.local)
+            for one, part in zip(self.parameters, self.sums.cut(rounded), strict=True)
+        }
+        parts, part = self._sharing.parts, self._sharing.part
+        return [
+            part_of(by_name[piece.name], parts, part).view_as(piece.updated)
+            for piece in self.pieces
+        ]
 
     def give(self) -> None:
         """Hand what this rank has updated to the parameters, and to the other replicas."""
@@ -360,40 +341,3 @@ def _sums(parameters: Sequence[Held], sharing: Sharing) -> Sums:
     if sharing.sum_dtype is torch.float32 and InPlaceSums.fits(parameters):
         return InPlaceSums(parameters)
     return Sums(parameters, sharing.sum_dtype)
-
-
-def measured(parameters: Sequence[Held], values: Sequence[torch.Tensor]) -> Measured:
-    """Measure gradients, each parameter's square alone."""
-    if not parameters:
-        return [], 0
-    # Squares of large float32 values would not fit into float32.
-    norms = torch.stack(torch._foreach_norm(list(values), dtype=torch.float64)).tolist()
-    squares = [
-        (layer_of(one.name), norm * norm if one.counts else 0.0)
-        for one, norm in zip(parameters, norms, strict=True)
-    ]
-    if all(map(math.isfinite, norms)):
-        return squares, 0
-    return squares, sum(int((~torch.isfinite(each)).sum()) for each in values)
-
-
-def joined(several: Sequence[OnDevice]) -> OnDevice:
-    """Return what several buckets have measured as one."""
-    return OnDevice(
-        torch.cat([each.squares for each in several]),
-        torch.cat([each.layers for each in several]),
-        torch.stack([each.num_bad for each in several]).sum(),
-    )
-
-
-def added(several: Iterable[Measured]) -> Norms:
-    """Add up by layer, one parameter after the other: a layer's sum has the same bits however its
-    parameters lie in buckets, and in every layout that holds it whole.
-    """
-    squares: dict[int, float] = {}
-    num_non_finite = 0
-    for found, bad in several:
-        for layer, square in found:
-            squares[layer] = squares.get(layer, 0.0) + square
-        num_non_finite += bad
-    return Norms(squares, num_non_finite)

@@ -31,10 +31,11 @@ class InPlaceSums(Sums):
 
     def open(self) -> None:
         if self._flat is None:
-            self._flat = self._new()
+            self._use(self._new())
+        assert self._flat is not None
         self._flat.zero_()
-        for one, part in zip(self._parameters, self.cut(self._flat), strict=True):
-            one.parameter.grad = part.view(one.local.shape)
+        for one, view in zip(self._parameters, self._views, strict=True):
+            one.parameter.grad = view.tensor
 
     def take(self, index: int) -> None:
         """Nothing is left to be done."""

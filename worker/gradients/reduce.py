@@ -31,7 +31,8 @@ from torch.utils.hooks import RemovableHandle
 from trainmaster.emulation import Link
 from trainmaster.layout import Stage
 from worker.emulation import Departure, ring_s
-from worker.gradients.bucket import Bucket, Measured, Norms, OnDevice, Sharing, added, joined
+from worker.gradients.bucket import Bucket, Sharing
+from worker.gradients.norms import Measured, Norms, OnDevice, added, joined
 from worker.gradients.ordered import Covers
 from worker.gradients.sums import adding
 from worker.groups import SegmentGroup
@@ -230,12 +231,14 @@ class Gradients:
                 self._send(each, leaving.leaf)
 
     def _arm(self, stage: int, leaf: int) -> None:
-        """Have each bucket of a stage sent off as soon as it is full."""
+        """Have each bucket of a stage sent off as soon as it is full. The last one is so when the
+        backward ends.
+        """
         leaving = _Leaving(self._stages[stage], leaf)
         self._armed[stage] = leaving
         if self._holds or not self._sharing.sums:
             return
-        for bucket in leaving.waiting:
+        for bucket in list(leaving.waiting)[:-1]:
             seen = self._seen(leaving, bucket)
             leaving.hooks += [
                 one.parameter.register_post_accumulate_grad_hook(seen)

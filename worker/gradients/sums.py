@@ -34,6 +34,11 @@ class Sums:
         sizes = [one.local.numel() for one in parameters]
         self.num_elements = sum(sizes)
         self._few = [index for index, size in enumerate(sizes) if size < FEW]
+        few = [parameters[index].parameter for index in self._few]
+        self._joins = len(few) > 1 and not any(isinstance(one, DTensor) for one in few)
+        """Whether those of a micro-batch can be added as one."""
+        self._joined = [(parameter, parameter.dim() == 1) for parameter in few]
+        """Each, and whether its gradient is flat already."""
         self.alone = frozenset(range(len(sizes))) - frozenset(self._few)
         order = [*sorted(self.alone), *self._few]
         self._sizes = [sizes[index] for index in order]
@@ -68,23 +73,37 @@ class Sums:
         """Add what a backward has left in any of the parameters."""
         for index in self.alone:
             self.take(index)
-        untouched = self._untouched.intersection(self._few)
-        few = [self._parameters[index].parameter for index in self._few]
-        if len(few) < 2 or len(untouched) not in {0, len(few)} or any(p.grad is None for p in few):
+        joined = self._joined_few()
+        if joined is None:
             for index in self._few:
                 self.take(index)
             return
-        joined = torch.cat([_local(parameter).reshape(-1) for parameter in few])
-        for parameter in few:
-            parameter.grad = None
         if self._flat is None:
             self._use(self._new())
         assert self._view_of_few is not None, "it is there with the buffer"
-        if untouched:
-            self._untouched -= untouched
+        if self._few[0] in self._untouched:
+            self._untouched.difference_update(self._few)
             self._view_of_few.tensor.copy_(joined)
         else:
             self._view_of_few.add(joined)
+
+    def _joined_few(self) -> torch.Tensor | None:
+        """Return all small gradients as one and give them back; None where they are to be taken one
+        by one: some are missing, or have been in this step, or are sparse.
+        """
+        if not self._joins or 0 < len(self._untouched.intersection(self._few)) < len(self._few):
+            return None
+        # Whatever is done here for each of them takes longer than adding its values.
+        parts = []
+        for parameter, is_flat in self._joined:
+            gradient = parameter.grad
+            if gradient is None or gradient.is_sparse:
+                return None
+            parts.append(gradient if is_flat else gradient.reshape(-1))
+        joined = torch.cat(parts)
+        for parameter, _ in self._joined:
+            parameter.grad = None
+        return joined
 
     def end(self, leaf: int) -> None:
         """Note that all gradients of a micro-batch have been taken; here, nothing follows from it.

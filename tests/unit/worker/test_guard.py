@@ -10,7 +10,7 @@ from trainmaster.layout import roles
 from trainmaster.orders import OrderWord
 from trainmaster.plan import ParallelAsk, Plan
 from trainmaster.resolution import resolve
-from worker.gradients.bucket import Norms
+from worker.gradients.norms import Norms
 from worker.guard import NO_ORDER, Contribution, Status, StatusVector
 
 PLAN = resolve(ParallelAsk(replicas=2, stages=2, micro_batch=1), num_layers=4, global_batch=8)

@@ -140,6 +140,48 @@ def test_large_gradients_are_taken_as_they_come_and_small_ones_together() -> Non
         assert torch.equal(gradient, torch.full(one.shape, each)), one.name
 
 
+@pytest.mark.parametrize("sharing", [ALONE, IN_PLACE])
+def test_each_step_publishes_its_own_sums(sharing: Sharing) -> None:
+    parameters = parameters_of(3, FEW, 2)
+    gradients = gradients_of(parameters, bucket_bytes=10**9, sharing=sharing)
+    for step in range(1, 4):
+        gradients.begin()
+        for number in range(2):
+            with gradients.taking(0, number, is_last=number == 1):
+                backward(parameters, float(step))
+        gradients.finish()
+        gradients.publish(0.5)
+        for one in parameters:
+            assert torch.equal(one.parameter.grad, torch.full(one.shape, float(step))), one.name
+
+
+def test_small_gradients_of_any_shape_or_layout_are_joined_in_order() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    shapes = {"number": (), "matrix": (2, 3), "vector": (3,)}
+    made = {name: nn.Parameter(torch.randn(shape)) for name, shape in shapes.items()}
+    made["table"] = table.weight
+    held = [
+        Held(f"layers.0.{name}", each, each.detach(), (0,) * each.dim(), (*each.shape,), True)
+        for name, each in made.items()
+    ]
+    gradients = gradients_of(held)
+    factors = {name: torch.randn(each.shape) for name, each in made.items()}
+    gradients.begin()
+    for number in range(3):
+        is_sparse = number == 1
+        terms = [(f * made[n]).sum() for n, f in factors.items() if n != "table" or not is_sparse]
+        with gradients.taking(0, number, is_last=number == 2):
+            sum(terms, table(torch.tensor(2)).sum() if is_sparse else torch.zeros(())).backward()
+    gradients.finish()
+    gradients.publish(1.0)
+    factors["table"] = 2 * factors["table"].double()
+    factors["table"][2] += 1.0
+    for name, each in made.items():
+        times = 1 if name == "table" else 3
+        assert each.grad is not None
+        assert torch.equal(each.grad, (times * factors[name].double()).float()), name
+
+
 def test_float32_sums_lie_where_autograd_adds_them_up() -> None:
     parameters = parameters_of(2, FEW)
     gradients = gradients_of(parameters, bucket_bytes=10**9, sharing=IN_PLACE)
