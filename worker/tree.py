@@ -37,7 +37,8 @@ def add_up(values: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 def place_of(rank: int, size: int) -> tuple[int | None, list[int]]:
     """Return the parent of a rank, None for the root's, and its children in order."""
-    distance, children = 1, []
+    distance = 1
+    children: list[int] = []
     while distance < size and rank % (RADIX * distance) == 0:
         end = min(rank + RADIX * distance, size)
         children += range(rank + distance, end, distance)
