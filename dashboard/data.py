@@ -26,6 +26,8 @@ MOST_EVENTS = 200
 EVENTS_A_PAGE = 1000
 MOST_RUNS = 500
 MOST_IN_FLEET = 5000
+MOST_AT_ONCE = 4
+"""Questions after series that one look takes along."""
 LOOK_HOLDS_S = 1.0
 """For how long what a look told is taken as it is."""
 
@@ -117,26 +119,26 @@ class Reader:
             self.outage = error
             raise
 
-    def look(self, run: str, series: Json | None = None) -> None:
+    def look(self, run: str, series: Sequence[Json] = ()) -> None:
         """Read at once what the page of a run shows; what is asked for here during the next second
         comes from that.
 
         Args:
-            series: what will be asked of its series (`several_body`).
+            series: what will be asked of its series (`several_body`), the first `MOST_AT_ONCE`.
 
         Raises:
             UnavailableError: the control plane is away, and the run has not been looked at before.
             TrainmasterError: it refuses.
         """
         before = self._looks.get(run)
-        if series is None and before is not None and self._holds(before):
+        if not series and before is not None and self._holds(before):
             self.outage = before.outage
             return
         self._looks.pop(run, None)
         place = (_of_run(run, "look"), ())
         known: dict[str, Json] = self._memory.get(place) or {}
         versions = {name: part["version"] for name, part in known.items()}
-        wanted = [] if series is None else [series]
+        wanted = list(series[:MOST_AT_ONCE])
         outage = None
         answers: dict[tuple[str, Query, str], Any] = {}
         try:
@@ -173,6 +175,12 @@ class Reader:
         """Return the version of each part of the last look at a run, if there was one."""
         known = self._memory.get((_of_run(run, "look"), ())) or {}
         return {name: str(part["version"]) for name, part in known.items()}
+
+    def known_run(self, run: str) -> Json | None:
+        """Return a run as the last look at it told, if there was one."""
+        known = self._memory.get((_of_run(run, "look"), ())) or {}
+        answer: Json | None = known["run"]["answer"] if "run" in known else None
+        return answer
 
     def newest_event(self, run: str) -> int | None:
         """Return the number of the run's newest event."""

@@ -104,7 +104,7 @@ def _found(session: Session, place: Place, run_id: str, asked: Asked) -> _Answer
     if kept is not None and now - kept.at < HOLDS_S:
         return kept
     reader = session.reader
-    reader.look(run_id, run_drawn.coming(session, run_id))
+    reader.look(run_id, run_drawn.coming(session, run_id, asked))
     run = reader.run(run_id)
     drawn = run_drawn.draw(session, run, asked)
     charts = _written(

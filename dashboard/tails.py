@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dashboard.charts.series import Series
 from dashboard.data import MOST_POINTS, Json, Reader, several_body
@@ -63,8 +64,7 @@ def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) 
     try:
         found = _grown(reader, tails, run_id, generation, known)
         missing = [each for each in wanted if each not in found]
-        for request in dict.fromkeys(each.request for each in missing):
-            part = [each for each in missing if each.request == request]
+        for part in by_request(missing):
             found |= _anew(reader, tails, run_id, generation, part)
     except UnavailableError:
         if len(known) < len(set(wanted)):
@@ -73,14 +73,24 @@ def read_all(reader: Reader, tails: Tails, run: Json, wanted: Sequence[Wanted]) 
     return [found[each] for each in wanted]
 
 
-def growth(tails: Tails, run: str, wanted: Sequence[Wanted]) -> Json | None:
+def ahead(tails: Tails, run: str, wanted: Sequence[Wanted]) -> list[Json]:
     """Return what `read_all` is about to ask for (`dashboard.data.several_body`), as far as can be
-    known before the run is read again; None where everything is read anew.
+    known before the run is read again.
     """
     known = {each: tail for each in wanted if (tail := tails.get((run, each))) is not None}
     generation = max((tail.generation for tail in known.values()), default=0)
     growing = _growing(known, generation)
-    return _growth(growing, generation) if growing else None
+    missing = [each for each in wanted if each not in growing]
+    grown = [_growth(growing, generation)] if growing else []
+    return grown + [_whole(part) for part in by_request(missing)]
+
+
+def by_request(wanted: Sequence[Wanted]) -> list[list[Wanted]]:
+    """Return what is wanted, parted into what can be read in one request each."""
+    parts: dict[Any, list[Wanted]] = {}
+    for each in wanted:
+        parts.setdefault(each.request, []).append(each)
+    return list(parts.values())
 
 
 def _growing(known: Mapping[Wanted, Tail], generation: int) -> dict[Wanted, Tail]:
@@ -100,6 +110,12 @@ def _growth(growing: Mapping[Wanted, Tail], generation: int) -> Json:
     )
 
 
+def _whole(wanted: Sequence[Wanted]) -> Json:
+    everything, points, tokens = wanted[0].request
+    asked = [(each.metric, each.rank) for each in wanted]
+    return several_body(asked, all_generations=everything, points=points, tokens=tokens)
+
+
 def _anew(
     reader: Reader,
     tails: Tails,
@@ -108,11 +124,7 @@ def _anew(
     wanted: Sequence[Wanted],
 ) -> dict[Wanted, Series]:
     """Read series of one request from their start."""
-    everything, points, tokens = wanted[0].request
-    asked = [(each.metric, each.rank) for each in wanted]
-    documents = reader.several(
-        run, several_body(asked, all_generations=everything, points=points, tokens=tokens)
-    )
+    documents = reader.several(run, _whole(wanted))
     found = {}
     for each, document in zip(wanted, documents, strict=True):
         series = Series.read(document)

@@ -72,7 +72,8 @@ def main() -> None:
                 if "person" in parts:
                     told["person"] = _person(chromium, here, given)
                 if "crowd" in parts:
-                    told["crowd"] = _crowd(chromium, here, given)
+                    with growing(here):
+                        told["crowd"] = _crowd(chromium, here, given)
         chromium.close()
     told["conditions"] = conditions(["streamlit", "plotly", "playwright"])
     told["goals"] = GOALS

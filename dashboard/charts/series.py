@@ -130,10 +130,10 @@ def surviving(series: Series, survivors: Mapping[int, int]) -> NDArray[np.bool_]
     """Return bool [N]: which points lie on the surviving lineage (all, if none is known)."""
     if not survivors:
         return np.ones(len(series), np.bool_)
-    last = np.asarray(
-        [survivors.get(int(generation), -1) for generation in series.generations], np.int64
-    )
-    return series.steps <= last
+    alive = np.zeros(len(series), np.bool_)
+    for generation, last in survivors.items():
+        alive |= (series.generations == generation) & (series.steps <= last)
+    return alive
 
 
 def with_breaks(series: Series) -> Series:

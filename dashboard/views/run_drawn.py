@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard import windows
 from dashboard.charts.axis import KINDS, Axis, AxisKind, Window
 from dashboard.charts.panels import Panel
 from dashboard.charts.series import Series, extent, lineage, surviving
@@ -15,7 +16,7 @@ from dashboard.data import MOST_POINTS, Json
 from dashboard.figures import figures, figures_text
 from dashboard.formats import number
 from dashboard.session import Session
-from dashboard.tails import Wanted, growth, read_all
+from dashboard.tails import Wanted, ahead, read_all
 from dashboard.views import link_panels, run_panels
 from dashboard.views.run_panels import HEAT_METRICS, PARTS, RANK_METRICS, RUN_METRICS, STEP_TIME
 from dashboard.windows import read_stretches
@@ -62,18 +63,29 @@ class Drawn:
     notes: list[str] = field(default_factory=list)
 
 
-def coming(session: Session, run_id: str) -> Json | None:
-    """Return what will be asked of the run's series next, as far as the last look tells."""
-    wanted = session.memory.get(_grows(run_id)) or ()
-    return growth(session.memory.get("tails") or {}, run_id, wanted)
+def coming(session: Session, run_id: str, asked: Asked) -> list[Json]:
+    """Return what `draw` is about to ask of the run's series, as far as the last look tells."""
+    run = session.reader.known_run(run_id)
+    if run is None and not asked.first:
+        return []
+    tails = session.memory.get("tails") or {}
+    reference, wanted = _series(asked, run or {})
+    if asked.steps is None and asked.reach is None:
+        return ahead(tails, run_id, wanted)
+    grown = ahead(tails, run_id, [reference])
+    window = asked.steps
+    if asked.reach is not None and asked.kind == "step":
+        window = Axis().steps_within(*asked.reach)
+    if run is None or window is None:
+        return grown
+    kept = session.memory.get("stretches") or {}
+    return grown + windows.ahead(kept, run, wanted, window)
 
 
 def draw(session: Session, run: Json, asked: Asked) -> Drawn:
     """Return the charts of a run."""
     run_id, kind = str(run["id"]), asked.kind
-    ranks = [int(rank["rank"]) for rank in run.get("ranks") or []]
-    reference = Wanted("loss", all_generations=True, tokens=kind == "tokens")
-    wanted = [reference] if asked.first else _wanted(kind, ranks)
+    reference, wanted = _series(asked, run)
     # A window on an axis of steps says by itself which steps those are.
     whole = asked.steps is None and asked.reach is None
     series = _whole(session, run, wanted if whole else [reference])
@@ -85,7 +97,6 @@ def draw(session: Session, run: Json, asked: Asked) -> Drawn:
         series, told = _stretch(session, run, wanted, window)
     elif not whole:
         series = _whole(session, run, wanted)
-    session.memory[_grows(run_id)] = wanted if window is None else [reference]
     drawing = run_panels.Drawing(
         run=run,
         axis=axis,
@@ -103,7 +114,7 @@ def draw(session: Session, run: Json, asked: Asked) -> Drawn:
         *run_panels.of_run(session, drawing, series, nodes),
         run_panels.happened(session, drawing),
         *run_panels.of_ranks(session, drawing, series),
-        *run_panels.heat(session, ranks, series),
+        *run_panels.heat(session, _ranks(run), series),
         *links,
     ]
     notes = []
@@ -128,19 +139,22 @@ def _drawn(
     return Drawn(panels, series, window, axis.extent(window), list(notes))
 
 
-def _grows(run_id: str) -> str:
-    """Return under which name the series are remembered that a look reads on."""
-    return f"grows-{run_id}"
-
-
 def _alive(reference: Series, run: Json) -> Series:
     return reference.where(surviving(reference, lineage(run.get("attempts") or [])))
 
 
-def _wanted(kind: str, ranks: Sequence[int]) -> list[Wanted]:
-    tokens = kind == "tokens"
+def _ranks(run: Json) -> list[int]:
+    return [int(rank["rank"]) for rank in run.get("ranks") or []]
+
+
+def _series(asked: Asked, run: Json) -> tuple[Wanted, list[Wanted]]:
+    """Return the series that others are placed by, and all that are drawn."""
+    tokens, ranks = asked.kind == "tokens", _ranks(run)
+    reference = Wanted("loss", all_generations=True, tokens=tokens)
+    if asked.first:
+        return reference, [reference]
     points = max(LEAST_RANK_POINTS, min(MOST_POINTS, MOST_RANK_POINTS // max(1, len(ranks))))
-    return [
+    return reference, [
         *(Wanted(metric, all_generations=True, tokens=tokens) for metric in RUN_METRICS),
         *(Wanted(metric, tokens=tokens) for metric in (STEP_TIME, *PARTS)),
         *(

@@ -9,7 +9,7 @@ from dashboard.data import LOOK_HOLDS_S, Query, Reader
 from dashboard.live import read_asked
 from dashboard.places import MOST_PLACES, Places
 from dashboard.shared import Shared
-from dashboard.tails import Tails, Wanted, growth, read_all
+from dashboard.tails import Tails, Wanted, ahead, read_all
 from dashboard.views.run_drawn import SMOOTHING
 from trainmaster.errors import NotFoundError, UnavailableError
 
@@ -102,17 +102,16 @@ def test_without_looks_each_part_is_read_by_itself() -> None:
 
 
 def test_a_look_brings_the_points_that_have_come_since() -> None:
-    control, wanted = Control(), [Wanted("loss")]
+    control, wanted = Control(), [Wanted("loss"), Wanted("lr")]
     tails: Tails = {}
     run = {"id": "r1", "generation": 1}
-    assert growth(tails, "r1", wanted) is None
-    read_all(Reader(control, {}), tails, run, wanted)
+    read_all(Reader(control, {}), tails, run, wanted[:1])
     control.step = 12
     reader = Reader(control, {})
-    reader.look("r1", growth(tails, "r1", wanted))
+    reader.look("r1", ahead(tails, "r1", wanted))
     asked = len(control.asked)
-    (series,) = read_all(reader, tails, run, wanted)
-    assert series.steps.tolist() == list(range(1, 13))
+    grown, whole = read_all(reader, tails, run, wanted)
+    assert grown.steps.tolist() == whole.steps.tolist() == list(range(1, 13))
     assert len(control.asked) == asked
 
 
