@@ -1,6 +1,6 @@
 """What the browser asks for by itself while a run's page is open: its numbers, its charts, and the
 marks of the parts that Streamlit draws. A look costs a fraction of a script run, and one that finds
-nothing new sends nothing.
+nothing new sends nothing. Of charts that have grown it sends what has been added.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from dashboard.changes import Told, written
 from dashboard.charts.axis import KINDS, read_window
 from dashboard.login import cookie_name
 from dashboard.places import Drawn, Place
@@ -29,18 +29,17 @@ from trainmaster.errors import TrainmasterError
 HOLDS_S = 1.0
 """For how long an answer is given to all who ask the same."""
 
-_MOST_ANSWERS = 32
+_MOST_ANSWERS = 12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Answer:
-    """An answer without its charts, these by their version, and what they draw."""
+    """What is answered to all who ask the same: `parts` are what is not its charts."""
 
-    at: float
-    parts: Mapping[str, Any]
-    charts: str
-    version: str
-    series: Drawn
+    at: float = -HOLDS_S
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    charts: Told = field(default_factory=Told)
+    series: Drawn = field(default_factory=dict)
 
 
 def routes() -> list[BaseRoute]:
@@ -67,13 +66,14 @@ def _answered(token: str, query: Mapping[str, str]) -> str:
         try:
             answer = _found(session, place, run_id, asked)
         except TrainmasterError as error:
-            return _written({"marks": run_marks.refused(error), "moves": True})
+            return written({"marks": run_marks.refused(error), "moves": True})
         if not asked.first:
             place.draws(query.get("page", ""), answer.series)
-    if query.get("version") == answer.version:
-        return _written(answer.parts)
-    # The charts are written once for all who look at the same.
-    return f'{_written(answer.parts)[:-1]},"charts":{answer.charts}}}'
+        parts, charts = written(answer.parts), answer.charts
+        changed = charts.since(query.get("version", ""))
+        if changed is None:
+            return f'{parts[:-1]},"charts":{charts.whole()}}}'
+        return f'{parts[:-1]},"changes":{changed}}}'
 
 
 def read_asked(query: Mapping[str, str]) -> Asked:
@@ -100,14 +100,17 @@ def _reach(text: str | None) -> tuple[Any, Any] | None:
 def _found(session: Session, place: Place, run_id: str, asked: Asked) -> _Answer:
     now = time.monotonic()
     key = (asked, session.t.language, str(session.formats.zone))
-    kept: _Answer | None = place.answers.get(key)
-    if kept is not None and now - kept.at < HOLDS_S:
-        return kept
+    answer: _Answer = place.answers.pop(key, None) or _Answer()
+    place.answers[key] = answer
+    while len(place.answers) > _MOST_ANSWERS:
+        del place.answers[next(iter(place.answers))]
+    if now - answer.at < HOLDS_S:
+        return answer
     reader = session.reader
     reader.look(run_id, run_drawn.coming(session, run_id, asked))
     run = reader.run(run_id)
     drawn = run_drawn.draw(session, run, asked)
-    charts = _written(
+    answer.charts.tell(
         {
             "panels": drawn.panels,
             "window": None if drawn.window is None else list(drawn.window),
@@ -115,22 +118,14 @@ def _found(session: Session, place: Place, run_id: str, asked: Asked) -> _Answer
             "notes": drawn.notes,
         }
     )
-    version = sha256(charts.encode()).hexdigest()[:16]
-    parts = {
+    answer.parts = {
         "html": {
             "head": run_head.summary_html(session, run),
             "asks": run_head.asks_html(session, run),
         },
         "marks": run_marks.marks(session, run),
         "moves": run_marks.moves(run, reader.requests(run_id), session.now()),
-        "version": version,
+        "version": answer.charts.version,
     }
-    answer = _Answer(now, parts, charts, version, drawn.series)
-    place.answers[key] = answer
-    while len(place.answers) > _MOST_ANSWERS:
-        del place.answers[next(iter(place.answers))]
+    answer.at, answer.series = now, drawn.series
     return answer
-
-
-def _written(told: Any) -> str:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))

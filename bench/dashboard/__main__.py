@@ -111,7 +111,8 @@ def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[st
     page = context.new_page()
     _say("from the list to the first chart")
     first_s = seen_by.navigation_s(page, here.url)
-    navigation = [seen_by.navigation_s(page, here.url) for _ in range(given.repetitions)]
+    loaded = [seen_by.navigation_s(page, here.url) for _ in range(given.repetitions)]
+    navigation = [seen_by.navigation_s(page) for _ in range(given.repetitions)]
     _say("zooms")
     zooms = [seen_by.zoom_s(page) for _ in range(given.repetitions)]
     _say("one viewer")
@@ -126,6 +127,7 @@ def _person(chromium: Browser, here: Site, given: argparse.Namespace) -> dict[st
     return {
         "first_navigation_s": first_s,
         "navigation_s": Spread.of(navigation).json(),
+        "navigation_after_loading_s": Spread.of(loaded).json(),
         "zoom_s": Spread.of(zooms).json(),
         "cpu_ms_per_tick": 1e3 * spent / (given.seconds / LOOKS_EVERY_S),
         "idle_cpu_ms_per_tick": 1e3 * idle / (given.seconds / LOOKS_EVERY_S),

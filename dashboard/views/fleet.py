@@ -27,7 +27,7 @@ from dashboard.fleet import (
 )
 from dashboard.formats import NOTHING, instant, number, ratio_of
 from dashboard.session import Session
-from dashboard.views import fleet_dialogs, go, nothing_yet
+from dashboard.views import fleet_dialogs, go, nothing_yet, run_charts
 from dashboard.widgets.addressed import segments, selection
 from dashboard.widgets.table import Column, Row, action, actions, cell, pressed, table
 from dashboard.widgets.text import title
@@ -126,7 +126,14 @@ def _runs(session: Session, asked: _Asked) -> None:
                 all=len(runs),
             )
         )
-        table(columns, rows, key=TABLE, caption=t("fleet.title"), empty=t("fleet.none_found"))
+        table(
+            columns,
+            rows,
+            key=TABLE,
+            caption=t("fleet.title"),
+            empty=t("fleet.none_found"),
+            ahead=run_charts.address(session, ""),
+        )
 
 
 def _firing(session: Session) -> Mapping[str, Sequence[Json]]:

@@ -24,24 +24,32 @@ STEPS_IN_ADDRESS = "steps"
 def show(session: Session, run_id: str) -> None:
     """Show the charts of a run."""
     _choices(session)
-    kind = str(st.session_state.get("axis") or KINDS[0])
+    live_charts(
+        address(session, run_id),
+        key=f"charts-{run_id}",
+        revision=f"{run_id}/{_kind()}",
+        steps=st.query_params.get(STEPS_IN_ADDRESS),
+        every_s=session.refresh_s,
+        t=session.t,
+    )
+
+
+def address(session: Session, run_id: str) -> str:
+    """Return where the browser looks at a run, whose id stands at the end."""
     asked = {
-        "run": run_id,
-        "axis": kind,
+        "axis": _kind(),
         "smoothing": str(st.session_state.get("smoothing") or "off"),
         "log": "1" if st.session_state.get("log") else "0",
         "lang": session.t.language,
         "zone": str(session.formats.zone),
         "page": _page(),
+        "run": run_id,
     }
-    live_charts(
-        f"{LOOK_PATH}?{urlencode(asked)}",
-        key=f"charts-{run_id}",
-        revision=f"{run_id}/{kind}",
-        steps=st.query_params.get(STEPS_IN_ADDRESS),
-        every_s=session.refresh_s,
-        t=session.t,
-    )
+    return f"{LOOK_PATH}?{urlencode(asked)}"
+
+
+def _kind() -> str:
+    return str(st.session_state.get("axis") or KINDS[0])
 
 
 def offer(session: Session, run_id: str) -> None:

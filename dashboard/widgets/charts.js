@@ -5,6 +5,7 @@
 const grids = new WeakMap();
 const AGAIN_AFTER_MS = 250;
 const RETRY_MS = 3000;
+const AHEAD_HOLDS_MS = 5000;
 const HELD_MS = 50;
 const LETS_GO = ["pointerup", "pointercancel", "blur"];
 const SCROLLS = ["wheel", "touchmove", "keydown", "pointerdown"];
@@ -46,12 +47,14 @@ function draw(grid, id) {
   const { Plotly, root } = grid;
   const { plot, panel } = grid.panels.get(id);
   const ink = getComputedStyle(root).getPropertyValue("--st-text-color").trim() || getComputedStyle(root).color;
-  const traces = panel.traces.map((trace) => (trace.type === "heatmap" ? { ...trace, textfont: { color: ink } } : trace));
+  // Plotly writes into what it is given; what changes later is made of this.
+  const traces = structuredClone(panel.traces);
+  for (const trace of traces) if (trace.type === "heatmap") trace.textfont = { color: ink };
   return Plotly.react(plot, traces, themed(panel, root, grid.range), settings(grid.words));
 }
 
 function relayout(grid, id, change) {
-  if (grid.moving || grid.panels.get(id)?.panel.alone) return;
+  if (grid.panels.get(id)?.moving || grid.panels.get(id)?.panel.alone) return;
   const low = change["xaxis.range[0]"] ?? change["xaxis.range"]?.[0];
   const high = change["xaxis.range[1]"] ?? change["xaxis.range"]?.[1];
   if (low !== undefined) grid.range = [low, high];
@@ -61,13 +64,23 @@ function relayout(grid, id, change) {
     grid.steps = null;
     look(grid);
   }
-  grid.moving = true;
   const update = grid.range ? { "xaxis.range": [...grid.range], "xaxis.autorange": false } : { "xaxis.autorange": true };
   const others = [...grid.panels].filter(([other, { plot, panel, drawn }]) => other !== id && drawn && !plot.hidden && !panel.alone);
   // Of a live grid those that nobody sees are drawn with the answer.
   for (const [, entry] of others) entry.stale = true;
   const seen = others.filter(([, { plot }]) => !grid.live || isSeen(plot));
-  Promise.all(seen.map(([, { plot }]) => grid.Plotly.relayout(plot, update))).finally(() => { grid.moving = false; });
+  move(grid, seen.map(([, entry]) => entry), update);
+}
+
+// One after the other, so that neither the answer nor the pointer waits for all; what comes later takes over.
+async function move(grid, entries, change) {
+  const moves = grid.moves = {};
+  for (const entry of entries) {
+    if (grid.moves !== moves || !grid.root.isConnected) return;
+    entry.moving = true;
+    try { await grid.Plotly.relayout(entry.plot, change); } finally { entry.moving = false; }
+    await aMoment();
+  }
 }
 
 // The same place in every chart: what the others were there is seen without moving the pointer.
@@ -102,8 +115,11 @@ function addPanel(grid, id) {
 
 function place(grid, panel) {
   const entry = grid.panels.get(panel.id) ?? addPanel(grid, panel.id);
-  const text = JSON.stringify(panel);
-  if (entry.text !== text) Object.assign(entry, { text, panel, stale: true });
+  if (entry.panel !== panel) {
+    const text = JSON.stringify(panel);
+    if (entry.text !== text) entry.stale = true;
+    Object.assign(entry, { text, panel });
+  }
   if (entry.caption.textContent !== panel.title) entry.caption.textContent = panel.title;
   entry.figure.classList.toggle("tm-alone", Boolean(panel.alone || panel.wide));
   entry.figures.textContent = panel.figures ?? "";
@@ -138,7 +154,7 @@ const aMoment = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 // What can be seen comes first, one chart after the other, so that neither the first chart nor the pointer waits for
 // those further down. A later update takes over.
 async function update(grid, data, { all = false } = {}) {
-  const turn = grid.turn = {};
+  const turn = grid.turn = grid.moves = {};
   grid.words = data.words;
   const wanted = new Set(data.panels.map((panel) => panel.id));
   for (const [id, entry] of grid.panels) {
@@ -186,6 +202,13 @@ function lookIn(grid, ms) {
   grid.next = setTimeout(() => look(grid), ms);
 }
 
+// Who pressed a link to this page has asked at once (table.js): the answer may be there before the page is.
+function askedAhead(address) {
+  const ahead = window.__trainmasterAhead;
+  window.__trainmasterAhead = undefined;
+  return ahead?.address === address && performance.now() - ahead.at < AHEAD_HOLDS_MS ? ahead.response : null;
+}
+
 async function look(grid) {
   clearTimeout(grid.next);
   if (document.hidden && grid.latest) {
@@ -195,6 +218,7 @@ async function look(grid) {
   grid.asking?.abort();
   const asking = grid.asking = new AbortController();
   const asked = { revision: grid.revision, range: grid.range, steps: grid.steps, first: !grid.latest };
+  const ahead = asked.first && !asked.steps ? askedAhead(grid.live.address) : null;
   const query = new URLSearchParams();
   if (asked.steps) query.set("steps", asked.steps);
   else if (asked.range) query.set("reach", JSON.stringify(asked.range));
@@ -202,7 +226,7 @@ async function look(grid) {
   else if (grid.version) query.set("version", grid.version);
   let answer = null;
   try {
-    const response = await fetch(`${grid.live.address}&${query}`, { signal: asking.signal, cache: "no-store" });
+    const response = await (ahead ?? fetch(`${grid.live.address}&${query}`, { signal: asking.signal, cache: "no-store" }));
     if (response.ok) answer = await response.json();
   } catch {
     if (asking.signal.aborted) return;
@@ -212,7 +236,7 @@ async function look(grid) {
   grid.again = false;
   if (answer) {
     window.dispatchEvent(new CustomEvent("trainmaster:look", { detail: answer }));
-    if (answer.charts && asked.revision === grid.revision) await take(grid, answer, asked);
+    if (asked.revision === grid.revision) await take(grid, answer, asked);
   }
   if (grid.asking !== asking) return;
   grid.asking = null;
@@ -222,9 +246,19 @@ async function look(grid) {
   else if (answer.moves && grid.live.every_s) lookIn(grid, 1000 * grid.live.every_s);
 }
 
+// Returns `node` with what stands at the end of `path` changed: of a text the first `kept` characters stay. What has not
+// changed is shared with `node`, so that a panel that has not is the same.
+function changed(node, [path, kept, told], depth = 0) {
+  if (depth === path.length) return kept < 0 ? told : node.slice(0, kept) + told;
+  const copy = Array.isArray(node) ? [...node] : { ...node };
+  copy[path[depth]] = changed(node[path[depth]], [path, kept, told], depth + 1);
+  return copy;
+}
+
 async function take(grid, answer, asked) {
-  const { charts } = answer;
-  grid.version = asked.first ? null : answer.version;
+  const charts = answer.charts ?? answer.changes?.flat().reduce((before, change) => changed(before, change), grid.charts);
+  if (!charts || charts === grid.charts) return;
+  Object.assign(grid, { charts, version: asked.first ? null : answer.version });
   if (asked.steps) { grid.range = charts.reach; grid.steps = null; }
   if (!asked.first) name(charts.window);
   grid.latest = { ...charts, words: grid.words };
@@ -243,7 +277,7 @@ function name(shown) {
 }
 
 function begin(root, data) {
-  const grid = { root, panels: new Map(), range: null, steps: null, revision: null, moving: false, latest: null };
+  const grid = { root, panels: new Map(), range: null, steps: null, revision: null, latest: null };
   grids.set(root, grid);
   grid.plotly = plotly(data.source);
   grid.plotly.catch(() => { root.textContent = data.unavailable; });

@@ -28,9 +28,18 @@ function button(action, id, fire) {
   return node;
 }
 
-function link(cell, id, fire) {
+// What the page behind a link will show first is asked for as the link is pressed, while that page is still to come
+// (charts.js takes it).
+function askAhead(address) {
+  const response = fetch(`${address}&first=1`, { cache: "no-store" });
+  response.catch(() => {}); // the page asks for itself then
+  window.__trainmasterAhead = { address, at: performance.now(), response };
+}
+
+function link(cell, id, fire, ahead) {
   const node = element("a", LINK, cell.text);
   node.href = cell.href;
+  if (ahead) node.addEventListener("pointerdown", ({ button }) => { if (button === 0) askAhead(ahead + encodeURIComponent(id)); });
   node.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
@@ -55,7 +64,7 @@ function curve(values) {
   return svg;
 }
 
-function fill(td, cell, id, fire) {
+function fill(td, cell, id, fire, ahead) {
   td.replaceChildren();
   if (cell === null || cell === undefined) return;
   if (typeof cell !== "object") { td.textContent = cell; return; }
@@ -72,7 +81,7 @@ function fill(td, cell, id, fire) {
     icon.setAttribute("aria-hidden", "true");
     main.append(icon);
   }
-  main.append(cell.href ? link(cell, id, fire) : element("span", cell.code ? "tm-code" : "", cell.text));
+  main.append(cell.href ? link(cell, id, fire, ahead) : element("span", cell.code ? "tm-code" : "", cell.text));
   td.append(main);
   if (cell.ratio !== undefined && cell.ratio !== null) {
     const bar = element("progress", "tm-bar");
@@ -123,10 +132,10 @@ function render(root, data, fire) {
     data.columns.forEach((column, index) => {
       const td = tr.cells[index];
       const cell = row.cells[column.key];
-      const seen = JSON.stringify(cell ?? null);
+      const seen = JSON.stringify([cell ?? null, data.ahead]);
       if (td.dataset.seen === seen) return;
       td.dataset.seen = seen;
-      fill(td, cell, row.id, fire);
+      fill(td, cell, row.id, fire, data.ahead);
     });
   }
   for (const tr of old.values()) tr.remove();

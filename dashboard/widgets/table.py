@@ -100,14 +100,25 @@ def actions(*buttons: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table(
-    columns: Sequence[Column], rows: Sequence[Row], *, key: str, caption: str, empty: str
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    *,
+    key: str,
+    caption: str,
+    empty: str,
+    ahead: str | None = None,
 ) -> Click | None:
-    """Show a table, and return what was pressed in it since the last time, if anything."""
+    """Show a table, and return what was pressed in it since the last time, if anything.
+
+    Args:
+        ahead: what the page behind a link asks first, but for the row's id at its end.
+    """
     result = _component()(
         key=key,
         data={
             "caption": caption,
             "empty": empty,
+            "ahead": ahead,
             "columns": [
                 {"key": column.key, "label": column.label, "align": column.align}
                 for column in columns
