@@ -34,24 +34,12 @@ def show(session: Session) -> None:
     if not run_id:
         banner("info", t("run.none"), link=(session.link(""), t("nav.fleet")))
         return
-    head, charts = st.container(), st.empty()
-    # Sent before the run is read: the browser begins with them meanwhile.
-    with charts.container():
-        session.live(lambda: run_charts.show(session, run_id), key="charts")
     try:
         session.reader.look(run_id)
         run = session.reader.run(run_id)
     except TrainmasterError as error:
-        charts.empty()
         _unreadable(session, run_id, error)
         return
-    with head:
-        _head(session, run)
-    _rest(session, run)
-
-
-def _head(session: Session, run: Json) -> None:
-    run_id = str(run["id"])
     run_dialogs.open_asked(session, run_id)
     session.live(
         lambda: run_stop.waiting(session, run_id),
@@ -62,11 +50,7 @@ def _head(session: Session, run: Json) -> None:
     live_html(run_head.summary_html(session, run), part="head", key=f"summary-{run_id}")
     session.live(lambda: _steering(session, run_id, moving=moving), key="head")
     live_html(run_head.asks_html(session, run), part="asks", key=f"asks-{run_id}")
-
-
-def _rest(session: Session, run: Json) -> None:
-    """Show what stands below the charts."""
-    t, run_id = session.t, str(run["id"])
+    session.live(lambda: run_charts.show(session, run_id), key="charts")
     run_charts.offer(session, run_id)
     st.html(f'<div id="{run_head.BELOW}"></div>')
     section = segments(
@@ -76,7 +60,7 @@ def _rest(session: Session, run: Json) -> None:
         words=lambda name: t(f"run.section.{name}"),
         hidden_label=True,
     )
-    looks = _moves(session, run) and (section in run_marks.TIMED or run_checkpoints.waits(session))
+    looks = moving and (section in run_marks.TIMED or run_checkpoints.waits(session))
     session.live(
         lambda: _below(session, run_id, section),
         key="below",

@@ -5,7 +5,7 @@
 const grids = new WeakMap();
 const AGAIN_AFTER_MS = 250;
 const RETRY_MS = 3000;
-const AHEAD_HOLDS_MS = 5000;
+const AHEAD_HOLDS_MS = 30000;
 const HELD_MS = 50;
 const LETS_GO = ["pointerup", "pointercancel", "blur"];
 const SCROLLS = ["wheel", "touchmove", "keydown", "pointerdown"];
@@ -231,7 +231,8 @@ async function look(grid) {
   } catch {
     if (asking.signal.aborted) return;
   }
-  if (grid.asking !== asking || !grid.root.isConnected) return;
+  if (grid.asking !== asking) return;
+  if (!grid.root.isConnected) { grid.asking = null; return; }
   const { again } = grid;
   grid.again = false;
   if (answer) {
