@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, Response, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.charts import LOSS, count_frames, draw_zoom, frames_seen, loss_chart, read, until
 from tests.browser.conftest import log_in
@@ -53,18 +53,6 @@ def test_charts_keep_their_zoom_while_new_points_arrive(
     assert read(page, f"document.querySelector('{LOSS} .tm-plot').dataset.mine") == "yes"
     loss_chart(page).dblclick()
     until(page, f"{NEWEST_X} >= 220")
-
-
-def test_of_charts_that_have_grown_only_what_is_new_is_sent(
-    page: Page, dashboard_url: str, control: FakeControl
-) -> None:
-    open_run(page, dashboard_url)
-    newest = newest_x(page)
-    looks: list[Response] = []
-    page.on("response", lambda heard: looks.append(heard) if "/live/" in heard.url else None)
-    control.advance("r1")
-    until(page, f"{NEWEST_X} > {newest}")
-    assert any(each.json().get("changes") for each in looks)
 
 
 def test_a_run_is_asked_for_as_its_link_is_pressed(
