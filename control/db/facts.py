@@ -11,7 +11,6 @@ wait for each other in a circle. What a superseded generation says is stored as 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,8 +33,6 @@ from trainmaster.facts import Batch, Event
 from trainmaster.ids import is_agent_stream, parse_rank_stream
 from trainmaster.spool import is_missing
 from trainmaster.wire import Sync
-
-log = logging.getLogger(__name__)
 
 MAX_EVENT_DATA = 64 << 10
 
@@ -201,10 +198,7 @@ def _runs_named(batch: _Batch) -> set[str]:
 
 
 def _store_samples(group: _Group, batches: Sequence[_Batch]) -> None:
-    told = _possible(
-        group.connection,
-        [(*batch.key, batch.rows) for batch in batches if batch.key and batch.rows],
-    )
+    told = [(*batch.key, batch.rows) for batch in batches if batch.key and batch.rows]
     if not told:
         return
     samples.append_many(group.connection, told)
@@ -218,29 +212,6 @@ def _store_samples(group: _Group, batches: Sequence[_Batch]) -> None:
     levels.seen_stepping(group.connection, last_steps, now=group.now)
     levels.widen(group.connection, spans)
     _tell_checkpoints(group.connection, told)
-
-
-def _possible(
-    connection: Connection, told: Sequence[tuple[str, int, int, Rows]]
-) -> list[tuple[str, int, int, Rows]]:
-    """Return what can have been measured: no attempt has steps beyond its last one, and who tells
-    of them would put the run's progress, its charts and its rules far off.
-    """
-    steps = levels.steps_of(connection, {(run, generation) for run, generation, _, _ in told})
-    possible = []
-    for run, generation, rank, rows in told:
-        last = steps.get((run, generation))
-        if last is None or rows.steps.max() <= last:
-            possible.append((run, generation, rank, rows))
-            continue
-        log.warning(
-            "rank %d of run %s, generation %d, tells of step %d of %d, which is not stored",
-            *(rank, run, generation, int(rows.steps.max()), last),
-        )
-        within = rows.only(rows.steps <= last)
-        if len(within.steps):
-            possible.append((run, generation, rank, within))
-    return possible
 
 
 def _tell_checkpoints(connection: Connection, told: Sequence[tuple[str, int, int, Rows]]) -> None:

@@ -5,7 +5,7 @@ A level is not an event: telling it twice changes nothing, and what was missed i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,11 +13,9 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     BindParameter,
-    ColumnElement,
     Connection,
     bindparam,
     case,
-    func,
     or_,
     select,
     update,
@@ -63,26 +61,6 @@ def placed(connection: Connection, said: Mapping[str, Sync]) -> dict[tuple[str, 
     return {
         (node, (run, generation, rank)): Place(state, boot is not None, pulse is not None)
         for node, run, generation, rank, state, boot, pulse in connection.execute(query)
-    }
-
-
-def steps_of(
-    connection: Connection, attempts: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], int]:
-    """Return how many steps a run has by the spec of each attempt."""
-    if not attempts:
-        return {}
-    c = tables.attempts.c
-    steps: ColumnElement[str | None] = c.spec[("train", "steps")].as_string()
-    if connection.dialect.name == "sqlite":  # one damaged value must not fail everybody's sync
-        steps = case((func.json_valid(c.spec) == 1, steps))
-    query = select(c.run, c.generation, steps).where(
-        among(connection, (c.run, c.generation), sorted(attempts))
-    )
-    return {
-        (run, generation): int(last)
-        for run, generation, last in connection.execute(query)
-        if last is not None and str(last).isdecimal()
     }
 
 

@@ -50,11 +50,6 @@ class Rows:
     at: Floats
     values: Mapping[str, Floats]
 
-    def only(self, chosen: Bools) -> Rows:
-        """Return those that are chosen."""
-        values = {name: column[chosen] for name, column in self.values.items()}
-        return Rows(self.steps[chosen], self.at[chosen], values)
-
 
 def missing(values: Floats) -> Bools:
     """Return where `values` holds the mark for "not measured"."""

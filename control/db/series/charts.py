@@ -118,6 +118,8 @@ class Charts:
         if end * STRIDE_STEPS > kept.settled_step:
             kept.settled_step = end * STRIDE_STEPS
             kept.num_rows = _num_rows(connection, run, generation, kept.settled_step)
+        if kept.num_rows < end * POINTS:
+            return None  # few points far apart: to cut them up costs more than to read them
         lacking: dict[int, list[Wanted]] = {}
         for each in dict.fromkeys(wanted):
             known = kept.strides.setdefault(each, [])

@@ -17,7 +17,6 @@ from control.db.samples.series import Series, concatenated, part_of
 from control.db.samples.statistics import Figures, figures
 
 STRIDE_STEPS = 4096
-MOST_STRIDES = 1 << 20
 POINTS = 130
 """Of a stride, which is a point for every 32 steps."""
 
@@ -51,11 +50,11 @@ class Cut:
 
 def cut(segment: Segment, settled_step: int, least: int) -> Cut | None:
     """Return `segment` cut into strides up to `settled_step`; None where fewer than `least` lie
-    in it, or more than are kept.
+    in it.
     """
     first = -(-segment.after_step // STRIDE_STEPS)
     end = min(segment.last_step, settled_step) // STRIDE_STEPS
-    if not least <= end - first <= MOST_STRIDES:
+    if end - first < least:
         return None
     generation = segment.generation
     return Cut(

@@ -27,8 +27,6 @@ from trainmaster.wire import Running, Sync
 
 WRITERS = 8
 STEP_BYTES = 10
-LONG = {"steps": 10**6, "global_batch": 8}
-"""As many steps as writers can tell of."""
 
 
 def until(look: Callable[[], Any], what: str, within_s: float = 60) -> Any:
@@ -162,7 +160,7 @@ class Fleet:
     def require_that_runs_go_on(self) -> None:
         """Wait until a new run had a turn: reconciler, leadership and clockwork are alive."""
         scene = Scene(self.db, SystemClock())
-        run = scene.submit(train=LONG)
+        run = scene.submit()
         until(
             lambda: self.get(f"/v1/runs/{run}").json()["because"] != "", "the new run to be seen to"
         )
@@ -174,7 +172,7 @@ def prepare(db: Database) -> list[tuple[str, str, str]]:
     made = []
     for number in range(WRITERS):
         node = f"n{number}"
-        run = scene.submit(name=f"run-{number}", train=LONG)
+        run = scene.submit(name=f"run-{number}")
         scene.begin(node=node, run=run)
         with db.write() as connection:
             _, token = auth.create_token(

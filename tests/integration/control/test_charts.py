@@ -131,3 +131,12 @@ def test_rows_that_come_late_are_not_hidden_by_what_is_kept(scene: Scene) -> Non
     tell(scene, range(STEPS, STEPS + 1), rank=1)
     after = ask(scene, charts)
     assert after[0]["total_points"] == before[0]["total_points"] + len(late) + 1
+
+
+def test_one_step_far_beyond_the_others_makes_no_stride_for_each_that_lies_between(
+    scene: Scene,
+) -> None:
+    tell(scene, range(1, 11))
+    tell(scene, range(2**53, 2**53 + 1))
+    loss, _, _ = ask(scene, Charts())
+    assert loss["columns"]["step"] == [*range(1, 11), 2**53]

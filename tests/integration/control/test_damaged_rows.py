@@ -120,17 +120,6 @@ def test_a_b04_a_node_of_a_damaged_run_is_stored_and_told_nothing_to_stop(
         assert {each["name"] for each in here.admin.get("/v1/nodes")} == {"n1", "n2"}
 
 
-@pytest.mark.parametrize("value", [NO_SPEC, NO_JSON, "[1]", '{"train": {"steps": "many"}}'])
-def test_what_a_rank_of_a_damaged_attempt_measures_is_stored(
-    scene: Scene, db: Database, value: str
-) -> None:
-    if value == NO_JSON and not db.is_sqlite:
-        pytest.skip("PostgreSQL takes no such value")
-    damage(db, "attempts", "spec", value, scene.run)
-    answer = scene.sync(scene.batch(10, 20, samples=columns([3], loss=[0.5])))
-    assert answer.cursors == {f"{scene.run}/1/0": 20}
-
-
 def test_a_b04_a_spec_is_mended_from_the_newest_attempt(
     scene: Scene, db: Database, tmp_path: Path
 ) -> None:

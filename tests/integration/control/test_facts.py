@@ -87,16 +87,6 @@ def test_whatever_is_resent_in_whatever_order_each_step_is_there_once(
     assert losses(scene) == [(step, float(step)) for step in range(1, end + 1)]
 
 
-def test_steps_beyond_the_last_one_of_a_run_are_not_believed(scene: Scene) -> None:
-    told = columns([99, 100, 101, 10**9], loss=[4.0, 3.0, 2.0, 1.0])
-    answer = scene.sync(scene.batch(0, 90, samples=told))
-    assert answer.cursors == {f"{scene.run}/1/0": 90}, "it is not sent again"
-    assert losses(scene) == [(99, 4.0), (100, 3.0)]
-    scene.sync(scene.batch(90, 99, samples=columns([10**9], loss=[1.0])))
-    with scene.db.read() as connection:
-        assert queries.show(connection, scene.run)["step"] == 100
-
-
 def test_nan_infinity_and_not_measured_stay_what_they_are(scene: Scene) -> None:
     told = [math.nan, math.inf, -math.inf, None, 1.5]
     scene.sync(scene.batch(0, 9, samples=columns([1, 2, 3, 4, 5], grad_norm=told)))

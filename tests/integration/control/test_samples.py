@@ -23,7 +23,7 @@ from tests.integration.control.scene import Scene, columns
 def scene(db: Database, clock: FakeClock) -> Scene:
     made = Scene(db, clock)
     made.sync()
-    made.submit(train={"steps": 10_000, "global_batch": 8})
+    made.submit()
     made.begin()
     return made
 
