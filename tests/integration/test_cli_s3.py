@@ -12,6 +12,11 @@ from tests.unit.trainmaster.cli.command import command
 from trainmaster.checkpoint.manifest import MANIFEST_NAME, sha256
 from worker.storage import open_storage
 
+SPEC = """name: alpha
+workload: worker.workloads.byte_gpt:workload
+train: {steps: 60, global_batch: 8}
+"""
+
 
 def fill(bucket: Bucket, *steps: int) -> str:
     """Put checkpoints of one run into the bucket; return the URL of the run's folder."""
@@ -55,7 +60,7 @@ def test_a_run_in_a_bucket_is_adopted_and_what_is_damaged_is_left_out(
     run = fill(s3, 10, 20, 30)
     overwrite(f"{run}/g1-step30", "state.json", b"{}")
     spec = tmp_path / "spec.yaml"
-    spec.write_text("name: alpha\n")
+    spec.write_text(SPEC)
     answers = {"POST /v1/imports": [{"id": "r1", "name": "alpha", "state": "stopped"}]}
     done = command("import", run + end, "--spec", spec, answers=answers)
     assert done.status == 0, done.stderr
@@ -73,7 +78,7 @@ def test_a_run_in_a_bucket_is_adopted_and_what_is_damaged_is_left_out(
 def test_one_checkpoint_of_a_bucket_is_adopted_by_itself(s3: Bucket, tmp_path: Path) -> None:
     run = fill(s3, 10, 20)
     spec = tmp_path / "spec.yaml"
-    spec.write_text("name: alpha\n")
+    spec.write_text(SPEC)
     answers = {"POST /v1/imports": [{"id": "r1", "name": "alpha", "state": "stopped"}]}
     done = command("import", f"{run}/g1-step20/", "--spec", spec, answers=answers)
     assert done.status == 0, done.stderr
