@@ -20,7 +20,9 @@ from tests.fakes.control_http import serving
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SETTLES_MS = 1500
 PATIENCE_MS = 60_000
-COLOURS = 96
+COLOURS = 256
+PANELS = "[...document.querySelectorAll('figure[data-panel]')]"
+DRAWN = f"{PANELS}.every((each) => each.querySelector('.plot-container'))"
 WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
 
 
@@ -113,6 +115,7 @@ def _take(page: Page, url: str, view: View, language: str, file: Path) -> None:
     page.wait_for_function("!document.querySelector('[data-testid=stSpinner]')")
     page.evaluate("document.fonts.ready")
     _grow(page)
+    page.wait_for_function(DRAWN)
     page.screenshot(path=str(file))
     _shrink(file)
     page.set_viewport_size(size)
