@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.documents import problems_in, read_text
+from trainmaster.cli.documents import problems_in
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
-from trainmaster.cli.submit import checked_spec
+from trainmaster.cli.submit import checked_text
 from trainmaster.cli.weights import folder_url
 from trainmaster.errors import IntegrityError, TrainmasterError, UserError
 from trainmaster.ids import parse_checkpoint_folder
@@ -24,7 +24,6 @@ from trainmaster.ids import parse_checkpoint_folder
 if TYPE_CHECKING:
     from trainmaster.checkpoint.adoption import FoundCheckpoint
     from trainmaster.checkpoint.manifest import Manifest
-    from trainmaster.document import Document
     from trainmaster.storage import Storage
 
 IMPORTED_FOLDER = "g1-step0"
@@ -54,7 +53,7 @@ def adopt(
     there, stopped, to be resumed. A torch checkpoint becomes the step 0 of a new run.
     """
     session = session_of(context)
-    text, located = (None, None) if spec is None else _read_spec(str(spec))
+    text, located = (None, None) if spec is None else checked_text(str(spec))
     url = _converted(session, path, text, to, rename or []) if _is_torch(path) else folder_url(path)
     storage, root, folders = _folders(url, path)
     good: list[tuple[Manifest, FoundCheckpoint, dict[str, Any]]] = []
@@ -78,12 +77,6 @@ def adopt(
         f"{told['id']} ({told['name']}) is adopted, {told['state']}, with {len(good)} checkpoints "
         f"(the newest after steps {steps}); `trainmaster resume {told['id']}` goes on."
     )
-
-
-def _read_spec(path: str) -> tuple[str, Document]:
-    """Return the text of a spec that can be one, and where its values stand."""
-    _, located = checked_spec(path, [])
-    return read_text(path), located
 
 
 def _folders(url: str, path: str) -> tuple[Storage, str, list[str]]:

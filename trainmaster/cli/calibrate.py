@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from trainmaster.cli.asking import answered
-from trainmaster.cli.documents import read_text
 from trainmaster.cli.quantities import bytes_text
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, segment, session_of
-from trainmaster.cli.submit import checked_spec
+from trainmaster.cli.submit import checked_text
 from trainmaster.errors import ConflictError, TrainmasterError, UserError
 
 TIMEOUT_S = 900.0
@@ -32,10 +31,7 @@ def calibrate(
     Exit status 1 tells that a node could not be measured.
     """
     session = session_of(context)
-    text = None
-    if spec is not None:
-        checked_spec(spec, [])
-        text = read_text(spec)
+    text = None if spec is None else checked_text(spec)[0]
     names = [node] if node is not None else _present(session)
     found, failed = [], []
     for name in names:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainmaster.cli.documents import problems_in, read_mapping
+from trainmaster.cli.documents import problems_in, read_mapping, read_text
 from trainmaster.cli.read import AsJson
 from trainmaster.cli.session import Session, session_of
 
@@ -66,6 +66,16 @@ def checked_spec(path: str, settings: list[str]) -> tuple[dict[str, Any], Docume
     with problems_in(path, located):
         document.validate(RunSpec, located)
     return mapping, located
+
+
+def checked_text(path: str) -> tuple[str, Document]:
+    """Return the text of a spec that `checked_spec` takes, and where its values stand.
+
+    Raises:
+        UserError, DocumentError: as `checked_spec`.
+    """
+    _, located = checked_spec(path, [])
+    return read_text(path), located
 
 
 def _followed(session: Session, run: str) -> dict[str, Any]:

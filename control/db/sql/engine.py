@@ -4,8 +4,8 @@ A read sees one consistent state (a deferred transaction on SQLite, REPEATABLE R
 A write either happens whole or not at all. Writers of one process queue fairly on SQLite, where the
 file admits one at a time and would let them starve.
 
-Whatever fails ends within seconds and as one of our errors (`sql.faults`): a statement that
-takes too long, a lock that is not given, a server that no longer answers.
+Whatever fails ends within seconds and as one of our errors (`sql.faults`): a statement that takes
+too long, a lock that is not given, a server that no longer answers.
 """
 
 from __future__ import annotations
