@@ -55,6 +55,28 @@ def test_charts_keep_their_zoom_while_new_points_arrive(
     until(page, f"{NEWEST_X} >= 220")
 
 
+COUNT_CHANGES = """
+const whole = window.fetch;
+window.changes = 0;
+window.fetch = async (...asked) => {
+  const response = await whole(...asked);
+  response.clone().text().then((text) => { window.changes += text.includes('"changes":[['); });
+  return response;
+};
+"""
+
+
+def test_of_charts_that_grow_only_what_is_new_is_sent(
+    page: Page, dashboard_url: str, control: FakeControl
+) -> None:
+    page.add_init_script(COUNT_CHANGES)
+    open_run(page, dashboard_url)
+    for newest in (200, 210):
+        control.advance("r1")
+        until(page, f"{NEWEST_X} >= {newest}")
+    until(page, "window.changes > 0")
+
+
 def test_a_run_is_asked_for_as_its_link_is_pressed(
     page: Page, dashboard_url: str, control: FakeControl
 ) -> None:
